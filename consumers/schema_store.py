@@ -5,7 +5,15 @@ from typing import Literal
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.schema_sections import Registry
 from millstream.schemas.directory import DirectoryStore
-from millstream.schemas.records import INCLUDING_PREDICTION, OWN_SCHEMAS_FOLDER, PREDICTION, OwnRecord
+from millstream.schemas.records import (
+    DEAD_LETTER,
+    INCLUDING_PREDICTION,
+    OWN_SCHEMAS_FOLDER,
+    PREDICTION,
+    ROLLOUT_DEAD_LETTER,
+    ROLLOUT_PREDICTION,
+    OwnRecord,
+)
 from millstream.schemas.registry import RegistryStore
 from millstream.schemas.store import SchemaStore
 
@@ -36,7 +44,14 @@ def open_json_schemas(pipeline: Pipeline) -> SchemaStore:
 
 def prediction_record(pipeline: Pipeline) -> OwnRecord:
     """The Avro record of the pipeline's predictions."""
+    if pipeline.has_rollout:
+        return ROLLOUT_PREDICTION
     return INCLUDING_PREDICTION if pipeline.includes_fields else PREDICTION
+
+
+def dead_letter_record(pipeline: Pipeline) -> OwnRecord:
+    """The Avro record of the pipeline's dead letters."""
+    return ROLLOUT_DEAD_LETTER if pipeline.has_rollout else DEAD_LETTER
 
 
 def own_schema_id(pipeline: Pipeline, store: SchemaStore, record: OwnRecord, topic: str) -> int:

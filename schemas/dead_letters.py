@@ -26,12 +26,15 @@ from millstream.schemas.avro.write import (
 from millstream.schemas.decimals import decimals
 from millstream.schemas.interleave import Piece, interleave
 from millstream.schemas.packed import Packed, Texts
-from millstream.schemas.records import DEAD_LETTER
+from millstream.schemas.records import DEAD_LETTER, DEAD_LETTERS, ROLLOUT_DEAD_LETTER
+from millstream.schemas.rollout_choices import RolloutChoice, avro_choice
 from millstream.schemas.store import AvroType, Schema
 from millstream.schemas.wire import HEAD_BYTES, frame, schema_id_of
 
 # Without logical types: times are plain integers.
-_SCHEMA: Final = parsed(Schema(DEAD_LETTER.reserved_id, DEAD_LETTER.name, DEAD_LETTER.definition))
+_SCHEMA: Final = parsed(
+    Schema(ROLLOUT_DEAD_LETTER.reserved_id, ROLLOUT_DEAD_LETTER.name, ROLLOUT_DEAD_LETTER.definition)
+)
 _END_OF_ARRAY = varint(0)  # a block of no items
 _TIMESTAMP_TYPES: Final = {
     kind: VALUE + text(kind) if kind else NULL for kind in (None, "create_time", "log_append_time")
@@ -51,7 +54,7 @@ class DeadLetterError(ValueError):
 
 
 class DeadLetter(NamedTuple):
-    """An event that could not be processed. The schema dead-letter-v1 documents the fields."""
+    """An event that could not be processed. The schema dead-letter-v2 documents the fields."""
 
     reason: str  # a code, such as undecodable
     error: str  # a sentence for people
@@ -66,6 +69,20 @@ class DeadLetter(NamedTuple):
     timestamp_type: str | None = None  # create_time or log_append_time; None: not known
     headers: tuple[tuple[str, bytes | None], ...] = ()
     attempts: int = 1  # including replays
+    # Only pipelines with a rollout write these. None: the event failed before it had a model.
+    model: str | None = None
+    version: int | None = None
+    variant: str | None = None
+    rollout: RolloutChoice | None = None
+
+
+class LetterModel(NamedTuple):
+    """The model that an event failed on, in a rollout."""
+
+    model: str
+    version: int
+    variant: str
+    choice: RolloutChoice | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +102,7 @@ class DeadLetterColumns:
     values: Sequence[bytes | None]
     headers: Sequence[Iterable[tuple[str, bytes | None]]]
     attempts: Ints
+    models: Sequence[LetterModel | None] = ()  # with a rollout; None: the event failed before it had a model
 
     def __len__(self) -> int:
         """The number of letters."""
@@ -107,6 +125,7 @@ class DeadLetterColumns:
             [letter.value],
             [letter.headers],
             np.array([letter.attempts], np.int64),
+            [_model_of(letter)],
         )
 
     def part(self, start: int, stop: int) -> "DeadLetterColumns":
@@ -117,6 +136,7 @@ class DeadLetterColumns:
 
     def letter(self, row: int) -> DeadLetter:
         """One of the letters."""
+        model = self.models[row] if self.models else None
         return DeadLetter(
             reason=self.reasons[row],
             error=self.errors[row],
@@ -131,17 +151,23 @@ class DeadLetterColumns:
             timestamp_type=self.timestamp_types[row],
             headers=tuple(self.headers[row]),
             attempts=int(self.attempts[row]),
+            model=None if model is None else model.model,
+            version=None if model is None else model.version,
+            variant=None if model is None else model.variant,
+            rollout=None if model is None else model.choice,
         )
 
 
 class DeadLetterEncoder:
-    """Encodes dead letters as Avro in the wire format: schema dead-letter-v1 with the ID `schema_id`.
+    """Encodes dead letters as Avro in the wire format.
 
-    It encodes many letters per call, column by column, because a hostile stream consists of bad events.
+    The schema with the ID `schema_id` is dead-letter-v2 for pipelines with a rollout, otherwise dead-letter-v1. It encodes many
+    letters per call, column by column, because a hostile stream consists of bad events.
     """
 
-    def __init__(self, schema_id: int) -> None:
+    def __init__(self, schema_id: int, *, rollout: bool = False) -> None:
         self._head = frame(schema_id)
+        self._rollout = rollout
 
     def encode(self, letters: DeadLetterColumns) -> EncodedLetters:
         """The values and the headers of the records.
@@ -166,6 +192,9 @@ class DeadLetterEncoder:
             Packed.of([_headers(headers) if headers else _END_OF_ARRAY for headers in letters.headers]),
             *_longs(letters.attempts),
         ]
+        if self._rollout:
+            models = letters.models or [None] * len(letters)
+            pieces.append(Packed.of(list(map(_encoded_model, models))))
         headers = [
             ("millstream.reason", reasons),
             ("millstream.error", _shortened(errors)),
@@ -175,6 +204,20 @@ class DeadLetterEncoder:
             ("millstream.pipeline", Packed.of([letters.pipeline.encode()] * len(letters))),
         ]
         return interleave(pieces, len(letters)), headers
+
+
+def _model_of(letter: DeadLetter) -> LetterModel | None:
+    if letter.model is None or letter.version is None or letter.variant is None:
+        return None
+    return LetterModel(letter.model, letter.version, letter.variant, letter.rollout)
+
+
+def _encoded_model(model: LetterModel | None) -> bytes:
+    """The fields of dead-letter-v2 that dead-letter-v1 lacks."""
+    if model is None:
+        return NULL * 4
+    named = VALUE + text(model.model) + VALUE + varint(model.version) + VALUE + text(model.variant)
+    return named + avro_choice(model.choice)
 
 
 def _utf8(texts: Sequence[str]) -> Packed:
@@ -205,10 +248,16 @@ def _shortened(errors: Packed) -> Packed:
     return Packed.of([error[:_MAX_ERROR_HEADER_BYTES].decode(errors="ignore").encode() for error in errors])
 
 
-def decode_dead_letter(value: bytes, writer: AvroType = DEAD_LETTER.definition) -> DeadLetter:
-    """The dead letter in a record's value, written with the schema `writer`. Raises DeadLetterError."""
+def decode_dead_letter(value: bytes, writer: AvroType | None = None) -> DeadLetter:
+    """The dead letter in a record's value. Raises DeadLetterError.
+
+    Args:
+        value: in the wire format.
+        writer: the schema that it was written with. None: by its reserved ID; dead-letter-v1 if it has another ID.
+    """
     try:
         schema_id = schema_id_of(value)
+        writer = DEAD_LETTERS.get(schema_id, DEAD_LETTER).definition if writer is None else writer
         body = BytesIO(value[HEAD_BYTES:])
         datum: Any = fastavro.schemaless_reader(body, parsed_bounded(Schema(schema_id, "", writer)), _SCHEMA)
     # fastavro raises exceptions of any class if the bytes don't follow the schema.
@@ -216,10 +265,12 @@ def decode_dead_letter(value: bytes, writer: AvroType = DEAD_LETTER.definition) 
         raise DeadLetterError(_refusal(malformation(fault))) from fault
     if left := body.read():
         raise DeadLetterError(_refusal(f"{len(left)} bytes too many"))
+    choice = datum["rollout"]
     return DeadLetter(
         **{
             **datum,
             "headers": tuple((header["key"], header["value"]) for header in datum["headers"]),
+            "rollout": None if choice is None else RolloutChoice(**choice),
         }
     )
 

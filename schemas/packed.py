@@ -169,6 +169,52 @@ class Chained(Packed):
         return Chained([part[:] for part in self._parts]) if is_all else super().__getitem__(place)
 
 
+class Picked(Packed):
+    """A few strings, each of which may be there many times. They are not copied, so only their places cost memory."""
+
+    def __init__(self, strings: Sequence[bytes], places: Ints) -> None:
+        """Args:
+        strings: at least one.
+        places: for each element of the sequence, the index of its string.
+        """
+        packed = Packed.of(strings)
+        self._distinct = strings
+        self._places = places
+        super().__init__(packed.buffer, packed.starts[places], packed.lengths[places])
+
+    @property
+    def cells(self) -> None:
+        """None: the strings don't lie end to end."""
+        return None
+
+    @property
+    def whole(self) -> bytes:
+        """See Packed."""
+        return b"".join(self)
+
+    @overload
+    def __getitem__(self, place: int) -> bytes: ...
+    @overload
+    def __getitem__(self, place: slice) -> "Packed": ...
+    def __getitem__(self, place: int | slice) -> "bytes | Packed":
+        """One string, or a range."""
+        if isinstance(place, slice):
+            return Picked(self._distinct, self._places[place])
+        return self._distinct[int(self._places[place])]
+
+    def take(self, rows: Ints) -> "Packed":
+        """See Packed."""
+        return Picked(self._distinct, self._places[rows])
+
+    def reordered(self, order: Ints) -> "Packed":
+        """See Packed."""
+        return self.take(order)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Each as a Python object."""
+        return map(self._distinct.__getitem__, self._places.tolist())
+
+
 class Texts(Sequence[str]):
     """A sequence of texts in one buffer. A slice shares the buffer."""
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from millstream.schemas.dtypes import Dtype, ListOf
 from millstream.schemas.predictions import Outputs
-from millstream.schemas.records import INCLUDING_PREDICTION
+from millstream.schemas.records import ROLLOUT_PREDICTION
 
 JsonSchema = dict[str, Any]
 _TYPES: Final = {
@@ -21,12 +21,13 @@ _TYPES: Final = {
     "int64": "integer",
     "float32": "number",
     "float64": "number",
+    "double": "number",
 }
 _NOT_FINITE: Final = {"enum": ["NaN", "Infinity", "-Infinity"]}
 
 
 def prediction_schema(
-    title: str, outputs: Mapping[str, JsonSchema], included: Mapping[str, Dtype] | None
+    title: str, outputs: Mapping[str, JsonSchema], included: Mapping[str, Dtype] | None, *, rollout: bool = False
 ) -> JsonSchema:
     """The JSON Schema of predictions in JSON.
 
@@ -34,14 +35,18 @@ def prediction_schema(
         title: what the schema is of.
         outputs: the type of each output, see `output_types`.
         included: the fields of their events that predictions include, with their types; None: they include none.
+        rollout: whether the pipeline has a rollout.
     """
     parts = {"outputs": _object(outputs)}
     if included is not None:
         parts["event"] = _object({name: _included(dtype) for name, dtype in included.items()})
     properties = {}
-    for field in INCLUDING_PREDICTION.definition["fields"]:
+    for field in ROLLOUT_PREDICTION.definition["fields"]:
         name, type_ = field["name"], field["type"]
-        if isinstance(type_, dict) and type_["type"] == "map":
+        if name == "rollout":
+            if rollout:
+                properties[name] = {"description": field["doc"], **_rollout(type_[1])}
+        elif isinstance(type_, dict) and type_["type"] == "map":
             if name in parts:
                 properties[name] = {"description": field["doc"], **parts[name]}
         else:
@@ -63,6 +68,12 @@ def output_types(outputs: Outputs, *, allow_nan: bool) -> dict[str, JsonSchema]:
         item = _item(values, allow_nan=allow_nan)
         found[name] = item if values.shape[1:] in {(), (1,)} else {"type": "array", "items": item}
     return found
+
+
+def _rollout(record: dict[str, Any]) -> JsonSchema:
+    """The type of the field `rollout`; null while there is no rollout."""
+    fields = {field["name"]: {"description": field["doc"], "type": _TYPES[field["type"]]} for field in record["fields"]}
+    return {"anyOf": [_object(fields), {"type": "null"}]}
 
 
 def _item(values: npt.NDArray[Any], *, allow_nan: bool) -> JsonSchema:

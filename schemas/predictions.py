@@ -19,6 +19,7 @@ from millstream.schemas.included import included_pieces, json_values
 from millstream.schemas.interleave import Piece, interleave
 from millstream.schemas.json_floats import json_floats
 from millstream.schemas.packed import Packed, Texts
+from millstream.schemas.rollout_choices import avro_choice, json_choice
 from millstream.schemas.row_models import Model, RowModels
 from millstream.schemas.table import Table
 from millstream.schemas.wire import frame
@@ -74,18 +75,27 @@ class PredictionRows(Protocol):
 
 
 class PredictionEncoder:
-    """Encodes predictions of one variant as Avro in the wire format.
+    """Encodes predictions as Avro in the wire format.
 
-    The schema with the ID `schema_id` is prediction-v2 if they include fields of their events, otherwise prediction-v1.
+    The schema with the ID `schema_id` is prediction-v3 for pipelines with a rollout. Otherwise it is prediction-v2 if they
+    include fields of their events, and prediction-v1 if not.
     """
 
-    def __init__(self, schema_id: int, *, pipeline: str, variant: str) -> None:
+    def __init__(self, schema_id: int, *, pipeline: str, variant: str, rollout: bool = False) -> None:
+        """Args:
+        schema_id: of the predictions' schema.
+        pipeline: the pipeline's name.
+        variant: of all predictions whose models have none of their own.
+        rollout: whether the schema is prediction-v3.
+        """
         self._head = frame(schema_id)
-        before, after = text(pipeline), text(variant)
+        self._variant = variant
+        self._rollout = rollout
+        before = text(pipeline)
 
         @lru_cache(MAX_MODELS)
-        def origin(model: Model) -> bytes:
-            return before + text(model[0]) + varint(model[1]) + after
+        def origin(model: Model, variant: str) -> bytes:
+            return before + text(model[0]) + varint(model[1]) + text(variant)
 
         self._origin = origin
 
@@ -108,12 +118,17 @@ class PredictionEncoder:
             self._head,
             *text_pieces(event_ids),
             *_time_pieces(event_times, varint, _varints),
-            models.piece(self._origin),
+            models.variant_piece(self._origin, self._variant),
             *_time_pieces(ingest_times, varint, _varints),
             *_time_pieces(prediction_times, varint, _varints),
         ]
         pieces += output_pieces(outputs, rows)
-        return interleave(pieces if event is None else [*pieces, *included_pieces(event)], rows)
+        if event is not None:
+            pieces += included_pieces(event)
+        if self._rollout:
+            pieces += [] if event is not None else [varint(0)]  # an empty map
+            pieces.append(models.choice_piece(avro_choice))
+        return interleave(pieces, rows)
 
 
 def _time_pieces(times: Ints, one: Callable[[int], bytes], many: Callable[[Ints], list[Piece]]) -> list[Piece]:
@@ -136,14 +151,16 @@ def _varints(times: Ints) -> list[Piece]:
 
 
 class JsonPredictionEncoder:
-    """Encodes predictions of one variant as JSON objects with the fields of the Avro schema, times in milliseconds.
+    """Encodes predictions as JSON objects with the fields of the Avro schema, times in milliseconds.
 
     JSON has no NaN and no infinity. They become the strings "NaN", "Infinity" and "-Infinity".
     """
 
-    def __init__(self, *, pipeline: str, variant: str) -> None:
+    def __init__(self, *, pipeline: str, variant: str, rollout: bool = False) -> None:
+        """Args: as of `PredictionEncoder`."""
         self._pipeline = pipeline
         self._variant = variant
+        self._rollout = rollout
 
     def encode(
         self,
@@ -165,8 +182,11 @@ class JsonPredictionEncoder:
         event_time, ingest_time, prediction_time = (
             _time_pieces(times, _JSON.encode, _json_numbers) for times in (event_times, ingest_times, prediction_times)
         )
-        values = [_json_texts(event_ids), event_time, [models.piece(_json_model)], ingest_time, prediction_time]
+        origin = models.variant_piece(_json_origin, self._variant)
+        values = [_json_texts(event_ids), event_time, [origin], ingest_time, prediction_time]
         values += [[_json_lines(column)] for column in (*columns, *included.values())]
+        if self._rollout:
+            values.append([models.choice_piece(json_choice)])
         first, *others = self._template(outputs, None if event is None else included).split(_GAP)
         pieces: list[Piece] = [first]
         for value, between in zip(values, others, strict=True):
@@ -179,22 +199,23 @@ class JsonPredictionEncoder:
             "event_id": _PLACEHOLDER,
             "event_time": _PLACEHOLDER,
             "pipeline": self._pipeline,
-            "model": _PLACEHOLDER,  # and its version, see `_json_model`
-            "variant": self._variant,
+            "model": _PLACEHOLDER,  # and its version and variant, see `_json_origin`
             "ingest_time": _PLACEHOLDER,
             "prediction_time": _PLACEHOLDER,
             "outputs": dict.fromkeys(outputs, _PLACEHOLDER),
         }
         if included is not None:
             record["event"] = dict.fromkeys(included, _PLACEHOLDER)
+        if self._rollout:
+            record["rollout"] = _PLACEHOLDER
         return _JSON.encode(record)
 
 
 @lru_cache(MAX_MODELS)
-def _json_model(model: Model) -> bytes:
-    """The value of the field `model`, and the field `version` after it."""
+def _json_origin(model: Model, variant: str) -> bytes:
+    """The value of the field `model`, and the fields `version` and `variant` after it."""
     name, version = model
-    return _JSON.encode(name) + b',"version":' + _JSON.encode(version)
+    return _JSON.encode(name) + b',"version":' + _JSON.encode(version) + b',"variant":' + _JSON.encode(variant)
 
 
 def output_pieces(outputs: Outputs, rows: int) -> list[Piece]:

@@ -29,7 +29,15 @@ def _own_record(reserved_id: int, name: str) -> OwnRecord:
 PREDICTION: Final = _own_record(1_000_001, "prediction-v1")
 INCLUDING_PREDICTION: Final = _own_record(1_000_005, "prediction-v2")
 """A prediction that includes fields of its event."""
+ROLLOUT_PREDICTION: Final = _own_record(1_000_008, "prediction-v3")
+"""A prediction of a pipeline with a rollout."""
 DEAD_LETTER: Final = _own_record(1_000_002, "dead-letter-v1")
+ROLLOUT_DEAD_LETTER: Final = _own_record(1_000_009, "dead-letter-v2")
+"""A dead letter of a pipeline with a rollout."""
 COMPARISON: Final = _own_record(1_000_003, "comparison-v1")
 EVALUATION: Final = _own_record(1_000_006, "evaluation-v2")
+PREDICTIONS: Final = {record.reserved_id: record for record in (PREDICTION, INCLUDING_PREDICTION, ROLLOUT_PREDICTION)}
+"""The schemas of predictions, by their reserved IDs."""
+DEAD_LETTERS: Final = {record.reserved_id: record for record in (DEAD_LETTER, ROLLOUT_DEAD_LETTER)}
+"""The schemas of dead letters, by their reserved IDs."""
 ROLLOUT: Final = _own_record(1_000_007, "rollout-v1")

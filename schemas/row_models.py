@@ -7,7 +7,8 @@ import numpy as np
 
 from millstream.schemas.arrays import Ints
 from millstream.schemas.interleave import Piece
-from millstream.schemas.packed import Packed
+from millstream.schemas.packed import Picked
+from millstream.schemas.rollout_choices import RolloutChoice, RowChoices
 
 Model = tuple[str, int]
 """A model's name and version."""
@@ -20,27 +21,60 @@ class RowModels(NamedTuple):
     answered_by: Ints | None = (
         None  # for each row, the index of its model in `models`; None: the first one made all rows
     )
+    variants: Sequence[str] | None = None  # of each of `models`, in a rollout; None: all have the encoder's
+    choices: RowChoices | None = None  # how a rollout chose them; None: there was no rollout
 
     def take(self, rows: Ints) -> "RowModels":
         """The models of these rows."""
-        return self if self.answered_by is None else RowModels(self.models, self.answered_by[rows])
+        if self.answered_by is None and self.choices is None:
+            return self
+        return self._replace(
+            answered_by=None if self.answered_by is None else self.answered_by[rows],
+            choices=None if self.choices is None else self.choices.take(rows),
+        )
 
     def between(self, start: int, stop: int) -> "RowModels":
         """The models of the rows from `start` to `stop`."""
-        return self if self.answered_by is None else RowModels(self.models, self.answered_by[start:stop])
+        if self.answered_by is None and self.choices is None:
+            return self
+        return self._replace(
+            answered_by=None if self.answered_by is None else self.answered_by[start:stop],
+            choices=None if self.choices is None else self.choices.between(start, stop),
+        )
 
     def piece(self, encoded: Callable[[Model], bytes]) -> Piece:
         """What `encoded` returns for each row's model. It is called once for each model that made a row."""
-        if self.answered_by is None:
-            return encoded(self.models[0])
-        used, places = np.unique(self.answered_by, return_inverse=True)
-        if len(used) == 1:
-            return encoded(self.models[int(used[0])])
-        return Packed.of([encoded(self.models[at]) for at in used.tolist()]).reordered(places)
+        return self._piece(lambda at: encoded(self.models[at]))
 
-    def counts(self, rows: int) -> list[tuple[Model, int]]:
-        """Each model that made a row, with the number of its rows. `rows`: of the batch."""
+    def variant_piece(self, encoded: Callable[[Model, str], bytes], own: str) -> Piece:
+        """What `encoded` returns for each row's model and variant, called as in `piece`. `own`: the encoder's variant."""
+        variants = self.variants
+        return self._piece(lambda at: encoded(self.models[at], own if variants is None else variants[at]))
+
+    def choice_piece(self, encoded: Callable[[RolloutChoice | None], bytes]) -> Piece:
+        """What `encoded` returns for each row's choice. It is called once for each choice of a row."""
+        choices = self.choices
+        if choices is None:
+            return encoded(None)
+        return _picked(choices.of_rows, lambda at: encoded(choices.choices[at]))
+
+    def counts(self, rows: int) -> list[tuple[int, int]]:
+        """The index in `models` of each model that made a row, with the number of its rows. `rows`: of the batch."""
         if self.answered_by is None:
-            return [(self.models[0], rows)]
+            return [(0, rows)]
         counts = np.bincount(self.answered_by)
-        return [(self.models[at], int(counts[at])) for at in np.flatnonzero(counts).tolist()]
+        return [(at, int(counts[at])) for at in np.flatnonzero(counts).tolist()]
+
+    def _piece(self, encoded: Callable[[int], bytes]) -> Piece:
+        return encoded(0) if self.answered_by is None else _picked(self.answered_by, encoded)
+
+
+def _picked(places: Ints, encoded: Callable[[int], bytes]) -> Piece:
+    """What `encoded` returns for each row's place, [rows]. It is called once for each place that a row has."""
+    used = np.flatnonzero(np.bincount(places))
+    if len(used) < 2:
+        return encoded(int(used.max(initial=0)))
+    strings = [b""] * (int(used[-1]) + 1)
+    for at in used.tolist():
+        strings[at] = encoded(at)
+    return Picked(strings, places)

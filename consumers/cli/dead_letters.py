@@ -154,6 +154,10 @@ def _summary(reasons: Counter[str]) -> str:
 
 def _row(stored: StoredLetter) -> dict[str, Any]:
     letter = stored.letter
+    ran = {}
+    if letter.model is not None:  # of a pipeline with a rollout
+        rollout = None if letter.rollout is None else letter.rollout._asdict()
+        ran = {"model": letter.model, "version": letter.version, "variant": letter.variant, "rollout": rollout}
     return {
         "position": str(stored.position),
         "failed_at": _time(letter.failed_at),
@@ -165,6 +169,7 @@ def _row(stored: StoredLetter) -> dict[str, Any]:
         "attempts": letter.attempts,
         "replayed_at": _time(stored.replayed_at),
         "error": letter.error,
+        **ran,
     }
 
 

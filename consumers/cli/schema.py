@@ -18,7 +18,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         plan = make_plan(pipeline)
         title = f"Predictions of pipeline {pipeline.name}"
-        shown = prediction_schema(title, _outputs(plan), plan.included if pipeline.output.include else None)
+        included = plan.included if pipeline.output.include else None
+        shown = prediction_schema(title, _outputs(plan), included, rollout=pipeline.has_rollout)
     print(json.dumps(shown, indent=2, ensure_ascii=False))
     return 0
 

@@ -13,8 +13,8 @@ from millstream.consumers.demo.results import Results
 from millstream.consumers.demo.scene import Scene
 from millstream.consumers.demo.stream import FlightStream
 from millstream.schemas.dead_letters import decode_dead_letter
-from millstream.schemas.records import PREDICTION
-from millstream.schemas.wire import HEAD_BYTES
+from millstream.schemas.records import PREDICTIONS
+from millstream.schemas.wire import HEAD_BYTES, schema_id_of
 from millstream.topics.records import ReadRecord, RecordReader
 
 MAX_READ_RECORDS = 1000  # records of one read
@@ -37,7 +37,7 @@ class Collector(threading.Thread):
         self.failure: Exception | None = None
         self._stream = stream
         self._sent_at = sent_at
-        self._schema: Any = fastavro.parse_schema(PREDICTION.definition)
+        self._schemas: Any = {own: fastavro.parse_schema(record.definition) for own, record in PREDICTIONS.items()}
         self._stopping = threading.Event()
         self._predictions = {p.output.topic: self.results[version] for version, p in scene.pipelines.items()}
         self._dead_letters = {p.dead_letters.topic: self.results[version] for version, p in scene.pipelines.items()}
@@ -75,7 +75,8 @@ class Collector(threading.Thread):
             letter = decode_dead_letter(value)
             self._dead_letters[record.topic].died(self._stream.number_of_letter(letter), letter.reason)
             return
-        prediction: Any = fastavro.schemaless_reader(BytesIO(value[HEAD_BYTES:]), self._schema, None)
+        schema = self._schemas[schema_id_of(value)]
+        prediction: Any = fastavro.schemaless_reader(BytesIO(value[HEAD_BYTES:]), schema, None)
         number = self._stream.number_of(prediction["event_id"])
         latency = 0.0 if number is None else (now - self._sent_at[number]) * 1000
         self._predictions[record.topic].predicted(number, prediction["outputs"][OUTPUT], latency, prediction["version"])

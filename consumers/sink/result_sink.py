@@ -182,8 +182,10 @@ class Sink:
         """Count the predictions of each model."""
         if not models.models:  # the batch didn't run
             return
-        for (name, version), count in models.counts(written):
-            self._metrics.count(PREDICTIONS, count, name, str(version), self._outputs.variant)
+        for at, count in models.counts(written):
+            name, version = models.models[at]
+            variant = self._outputs.variant if models.variants is None else models.variants[at]
+            self._metrics.count(PREDICTIONS, count, name, str(version), variant)
 
     def _produce(
         self,

@@ -25,7 +25,7 @@ from millstream.consumers.decode.path_types import PathTypes
 from millstream.consumers.errors import PlanError
 from millstream.consumers.flow.in_flight import record_cost_of
 from millstream.consumers.models.pipeline_models import PipelineModels
-from millstream.consumers.schema_store import open_store, own_schema_id, prediction_record
+from millstream.consumers.schema_store import dead_letter_record, open_store, own_schema_id, prediction_record
 from millstream.consumers.shadow.compared_output import check_compared_answers, check_compared_output
 from millstream.consumers.shadow.shadow_plan import (
     ShadowPlan,
@@ -54,7 +54,6 @@ from millstream.schemas.predictions import (
     PredictionRows,
     UnsupportedOutputError,
 )
-from millstream.schemas.records import DEAD_LETTER
 from millstream.schemas.row_models import RowModels
 from millstream.schemas.store import Schema, SchemaStore
 
@@ -264,12 +263,17 @@ def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:
     predictions: PredictionRows
     if pipeline.output.format == "avro":
         schema_id = own_schema_id(pipeline, store, prediction_record(pipeline), pipeline.output.topic)
-        predictions = PredictionEncoder(schema_id, pipeline=pipeline.name, variant=VARIANT)
+        predictions = PredictionEncoder(
+            schema_id, pipeline=pipeline.name, variant=VARIANT, rollout=pipeline.has_rollout
+        )
     else:
-        predictions = JsonPredictionEncoder(pipeline=pipeline.name, variant=VARIANT)
+        predictions = JsonPredictionEncoder(pipeline=pipeline.name, variant=VARIANT, rollout=pipeline.has_rollout)
     if not isinstance(plan.executor, BlockingExecutor):  # a server may be away; the worker checks it after the warm-up
         check_answers(plan)
-    letters = DeadLetterEncoder(own_schema_id(pipeline, store, DEAD_LETTER, pipeline.dead_letters.topic))
+    letters = DeadLetterEncoder(
+        own_schema_id(pipeline, store, dead_letter_record(pipeline), pipeline.dead_letters.topic),
+        rollout=pipeline.has_rollout,
+    )
     return Outputs(
         variant=VARIANT,
         predictions=predictions,

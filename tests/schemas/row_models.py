@@ -19,7 +19,15 @@ def row_models(draw: st.DrawFn, rows: int) -> RowModels:
     if draw(st.booleans()):
         return RowModels(models)
     places = draw(st.lists(st.integers(0, len(models) - 1), min_size=rows, max_size=rows))
-    return RowModels(models, np.array(places, np.int64))
+    variants = draw(st.none() | st.lists(NAMES, min_size=len(models), max_size=len(models)))
+    return RowModels(models, np.array(places, np.int64), variants)
+
+
+def variant_of(models: RowModels, row: int, own: str) -> str:
+    """The variant of this row. `own`: the encoder's."""
+    if models.variants is None:
+        return own
+    return models.variants[0 if models.answered_by is None else int(models.answered_by[row])]
 
 
 def model_of(models: RowModels, row: int) -> Model:

@@ -31,6 +31,7 @@ LETTERS = st.builds(
     value=BYTES,
     headers=st.lists(st.tuples(TEXTS, BYTES), max_size=3).map(tuple),
     attempts=st.integers(1, 9),
+    **dict.fromkeys(("model", "version", "variant", "rollout"), st.none()),  # dead-letter-v1 lacks them
 )
 LETTER = DeadLetter(
     reason="undecodable",

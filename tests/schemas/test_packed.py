@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.schemas.packed import Chained, Packed, Texts
+from millstream.schemas.interleave import Piece, interleave
+from millstream.schemas.packed import Chained, Packed, Picked, Texts
 
 STRINGS = st.one_of(
     st.lists(st.binary(max_size=5), max_size=6),
@@ -161,3 +162,20 @@ def test_texts_are_the_texts(texts: list[str], start: int | None, stop: int | No
 def test_what_is_no_text(wrong: list[str], error: type[Exception]) -> None:
     with pytest.raises(error):
         Texts.of(wrong)
+
+
+@given(st.lists(st.binary(max_size=3), min_size=1, max_size=4), st.data())
+def test_picked_strings_are_those_at_the_places(strings: list[bytes], data: st.DataObject) -> None:
+    places = data.draw(st.lists(st.integers(0, len(strings) - 1), max_size=6))
+    picked, expected = Picked(strings, np.array(places, np.int64)), [strings[place] for place in places]
+    assert list(picked) == [picked[row] for row in range(len(picked))] == expected
+    assert bytes(picked.whole) == b"".join(expected)
+    start, stop = data.draw(PLACES), data.draw(PLACES)
+    assert list(picked[start:stop]) == expected[start:stop]
+    rows = np.array(
+        data.draw(st.lists(st.sampled_from(range(len(places))), max_size=6) if places else st.just([])), np.int64
+    )
+    assert list(picked.take(rows)) == list(picked.reordered(rows)) == [expected[row] for row in rows]
+    assert list(Packed.concat([picked, Packed.of([b"x"])])) == [*expected, b"x"]
+    pieces: list[Piece] = [b"<", picked, b">"]
+    assert list(interleave(pieces, len(picked))) == [b"<" + string + b">" for string in expected]

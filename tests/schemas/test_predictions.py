@@ -16,12 +16,12 @@ from millstream.schemas.predictions import JsonPredictionEncoder, PredictionEnco
 from millstream.schemas.records import PREDICTION
 from millstream.schemas.row_models import RowModels
 from tests.schemas.json_values import as_json
-from tests.schemas.row_models import ONE, model_of, row_models
+from tests.schemas.row_models import ONE, model_of, row_models, variant_of
 
 SCHEMA_ID = 1_000_001
 HEAD = b"\x00\x00\x0f\x42\x41"
 SCHEMA = fastavro.parse_schema(PREDICTION.definition)
-ORIGIN: dict[str, str] = {"pipeline": "flights-delay", "variant": "primary"}
+ORIGIN: dict[str, Any] = {"pipeline": "flights-delay", "variant": "primary"}
 INT64 = st.integers(-(2**63), 2**63 - 1)
 # Small, typical and extreme numbers in one array: their varints have every length.
 LONGS = st.one_of(st.integers(-64, 63), st.integers(10**12, 2 * 10**12), INT64)
@@ -47,7 +47,7 @@ ELEMENTS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def encoder(**origin: str) -> PredictionEncoder:
+def encoder(**origin: Any) -> PredictionEncoder:
     return PredictionEncoder(SCHEMA_ID, **{**ORIGIN, **origin})
 
 
@@ -98,7 +98,8 @@ def batches(draw: st.DrawFn) -> dict[str, Any]:
 
 def identity(batch: dict[str, Any], row: int, origin: dict[str, str]) -> dict[str, Any]:
     model, version = model_of(batch["models"], row)
-    return {**origin, "model": model, "version": version}
+    variant = variant_of(batch["models"], row, origin["variant"])
+    return {**origin, "model": model, "version": version, "variant": variant}
 
 
 def expected(batch: dict[str, Any], row: int, origin: dict[str, Any]) -> bytes:
@@ -249,7 +250,8 @@ def test_json_says_what_avro_says(batch: dict[str, Any]) -> None:
 
 
 def test_json_takes_names_and_values_as_they_are() -> None:
-    odd, model = {"pipeline": "100%", "variant": 'a"%s"\n'}, {"model": '%b"', "version": 1}
+    odd: dict[str, Any] = {"pipeline": "100%", "variant": 'a"%s"\n'}
+    model = {"model": '%b"', "version": 1}
     ids, outputs = ["%b", "line\nbreak\u2028", ""], {"%d ü": np.array(["%%", "\n", '"'], object), "x": np.zeros((3, 2))}
     values = JsonPredictionEncoder(**odd).encode(
         ids, times([1, 2, 3]), times([4, 5, 6]), times([7, 7, 8]), outputs, models=RowModels([('%b"', 1)])

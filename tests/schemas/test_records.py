@@ -13,10 +13,12 @@ from millstream.schemas.records import (
     INCLUDING_PREDICTION,
     OWN_SCHEMAS_FOLDER,
     PREDICTION,
+    ROLLOUT_DEAD_LETTER,
+    ROLLOUT_PREDICTION,
     OwnRecord,
 )
 
-RECORDS = [PREDICTION, DEAD_LETTER, COMPARISON, INCLUDING_PREDICTION]
+RECORDS = [PREDICTION, DEAD_LETTER, COMPARISON, INCLUDING_PREDICTION, ROLLOUT_PREDICTION, ROLLOUT_DEAD_LETTER]
 OWN = pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
 
 
@@ -61,6 +63,17 @@ def test_prediction_that_includes_fields_is_the_other_with_one_field_more() -> N
     *others, event = INCLUDING_PREDICTION.definition["fields"]
     assert INCLUDING_PREDICTION.definition | {"fields": others} == PREDICTION.definition
     assert (event["name"], event["default"]) == ("event", {})
+
+
+def test_records_of_pipelines_with_a_rollout_are_the_others_with_fields_more() -> None:
+    *others, rollout = ROLLOUT_PREDICTION.definition["fields"]
+    assert [other["type"] for other in others] == [one["type"] for one in INCLUDING_PREDICTION.definition["fields"]]
+    assert (rollout["name"], rollout["default"]) == ("rollout", None)
+    *others, model, version, variant, choice = ROLLOUT_DEAD_LETTER.definition["fields"]
+    assert others == DEAD_LETTER.definition["fields"]
+    assert [field["name"] for field in (model, version, variant, choice)] == ["model", "version", "variant", "rollout"]
+    assert {field["default"] for field in (model, version, variant, choice)} == {None}
+    assert choice["type"] == rollout["type"]
 
 
 def test_outputs_have_the_same_type_in_predictions_and_comparisons() -> None:

@@ -20,6 +20,8 @@ from millstream.schemas.records import (
     OWN_SCHEMAS_FOLDER,
     PREDICTION,
     ROLLOUT,
+    ROLLOUT_DEAD_LETTER,
+    ROLLOUT_PREDICTION,
 )
 from millstream.schemas.row_models import RowModels
 from millstream.schemas.rows import decode_row
@@ -31,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "wire-format.md").read_text("utf-8")
 FLIGHT_SCHEMA = ROOT / "examples" / "flights" / "schemas" / "1-flight-departure.avsc"
 ORIGIN: dict[str, Any] = {"pipeline": "delay", "model": "flights", "version": 2, "variant": "primary"}
-NAMES: dict[str, str] = {"pipeline": "delay", "variant": "primary"}
+NAMES: dict[str, Any] = {"pipeline": "delay", "variant": "primary"}
 BATCH: dict[str, Any] = {
     "event_ids": ["e1"],
     "event_times": np.array([1_378_012_500_000]),
@@ -72,7 +74,10 @@ def test_json_of_the_example_is_what_the_encoder_writes() -> None:
 
 @pytest.mark.parametrize(
     "record",
-    [PREDICTION, DEAD_LETTER, COMPARISON, EVALUATION, INCLUDING_PREDICTION, ROLLOUT],
+    [
+        *(PREDICTION, DEAD_LETTER, COMPARISON, EVALUATION, INCLUDING_PREDICTION, ROLLOUT),
+        *(ROLLOUT_PREDICTION, ROLLOUT_DEAD_LETTER),
+    ],
     ids=lambda record: record.name,
 )
 def test_ids_of_our_records_are_listed_with_their_bytes(record: Any) -> None:
@@ -81,8 +86,9 @@ def test_ids_of_our_records_are_listed_with_their_bytes(record: Any) -> None:
 
 
 def test_every_field_of_a_prediction_and_a_dead_letter_is_named() -> None:
-    for record in (INCLUDING_PREDICTION, DEAD_LETTER):
-        missing = [field["name"] for field in record.definition["fields"] if f"`{field['name']}`" not in PAGE]
+    choice = ROLLOUT_PREDICTION.definition["fields"][-1]["type"][1]
+    for definition in (ROLLOUT_PREDICTION.definition, ROLLOUT_DEAD_LETTER.definition, choice):
+        missing = [field["name"] for field in definition["fields"] if f"`{field['name']}`" not in PAGE]
         assert missing == []
 
 
