@@ -9,17 +9,18 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from millstream.consumers.control.errors import ChangeRefusedError, ControlTopicError
+from millstream.consumers.control.reader import ControlReader
 from millstream.consumers.control.topic import open_reader, open_writer, require_control_topic
 from millstream.consumers.schema_store import open_store
+from millstream.schemas.errors import SchemaUnavailable
 from millstream.topics.admin import Admin, cleanup_policy, create, is_embedded, roles, states
 from tests.broker.clients import create_topic, produce, read_all, wait_until
-from tests.consumers.control.topic_in_memory import PIPELINE, shifted, started
+from tests.consumers.control.topic_in_memory import PIPELINE, decode, shifted, started
 from tests.pipeline.pipeline_files import SMALL, load
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millstream.consumers.control.reader import ControlReader
     from millstream.consumers.rollout.record import RolloutRecord
     from millstream.pipeline.pipeline import Pipeline
     from tests.broker.choice import Broker
@@ -90,6 +91,31 @@ def test_one_of_two_writers_wins_and_followers_see_it(tmp_path: Path, kafka: Bro
 def pipeline_topic(pipeline: Pipeline) -> str:
     assert pipeline.rollout is not None
     return pipeline.rollout.topic
+
+
+def test_record_whose_schema_is_away_is_read_later(tmp_path: Path, kafka: Broker, make_topic: MakeTopic) -> None:
+    pipeline = pipeline_on(tmp_path, kafka, compacted_topic(kafka, make_topic))
+    store = open_store(pipeline)
+    with open_reader(pipeline, store) as reader:
+        open_writer(pipeline, store, reader).write(started())
+    away = 3  # times that the registry does not answer
+
+    def flaky(value: bytes) -> RolloutRecord:
+        nonlocal away
+        if away:
+            away -= 1
+            raise SchemaUnavailable("the registry does not answer")
+        return decode(value)
+
+    told: list[str] = []
+    with ControlReader(pipeline.client_config(), pipeline_topic(pipeline), PIPELINE, flaky, told.append) as reader:
+        with pytest.raises(SchemaUnavailable):
+            reader.read_to_end()
+        assert reader.poll(0.01) == reader.poll(0.01) == []
+        assert reader.problem == told[0] == "a record's schema can't be had at the moment: the registry does not answer"
+        [seen] = reader.poll(0.01)
+        assert (seen.counts, reader.record, reader.problem) == (True, started(), "")
+        assert len(told) == 1
 
 
 def test_missing_topic_is_named_and_created(tmp_path: Path, kafka: Broker, make_topic: MakeTopic) -> None:
