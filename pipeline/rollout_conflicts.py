@@ -39,6 +39,12 @@ def rollout_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
                 f"expected `strategy: {strategies[0]}` beside it, found `strategy: {rollout.strategy}`, which does not use it. "
                 "Leave one of them out.",
             )
+    if rollout.start_after_shadow is not None and not pipeline.shadows:
+        yield (
+            ("rollout", "start_after_shadow"),
+            "expected `shadows:` with the candidate's version, found none. Write for example `shadows: [{version: 2}]`, or leave "
+            "it out.",
+        )
     yield from _step_conflicts(rollout)
     yield from _metric_conflicts(pipeline, rollout)
     yield from _field_conflicts(pipeline, rollout)

@@ -93,6 +93,7 @@ def test_without_the_section_there_is_no_rollout(tmp_path: Path) -> None:
         ("metrics: {acuracy: {}}", "rollout.metrics.acuracy: unknown key. Did you mean accuracy?"),
         (f"{UNLABELLED}, maturity: 1h", "rollout.maturity: expected `labels:` beside it"),
         ("segments: [country]", "rollout.segments: expected fields of `output.include`, found country"),
+        ("start_after_shadow: 2h", "rollout.start_after_shadow: expected `shadows:` with the candidate's version"),
         ("level: 0", "rollout.level: expected more than 0"),
         ("topic: predictions", "rollout.topic: predictions is also output.topic"),
         ("evaluations: small-rollout", "rollout.evaluations: small-rollout is also rollout.topic"),
