@@ -14,7 +14,10 @@ from millstream.consumers.record_types import Key, Partition, Position
 from millstream.consumers.records import Records
 from millstream.inference.executors.interface import Inputs, Tensors, join_rows, rows_between
 from millstream.inference.model_id import ModelId
+from millstream.schemas.dead_letters import LetterModel
 from millstream.schemas.packed import Texts, taken
+from millstream.schemas.rollout_choices import RowChoices
+from millstream.schemas.row_models import RowModels
 from millstream.schemas.table import Table
 
 Epochs = Mapping[Partition, int]
@@ -44,6 +47,7 @@ class Rejection(NamedTuple):
 
     reason: str  # a code, see docs/dead-letters.md
     error: str  # a sentence for people
+    model: LetterModel | None = None  # that the event failed on, in a rollout
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +288,13 @@ class BatchResult:
         None  # for each of `rows`, the index in `models`; None: all by the first one
     )
     seconds: float = 0.0  # that the model took
+    variants: tuple[str, ...] | None = None  # of each of `models`, in a rollout
+    choices: RowChoices | None = None  # for each of `rows`, in a rollout
+
+    @property
+    def row_models(self) -> RowModels:
+        """The models that answered, for the encoders."""
+        return RowModels(self.models, self.answered_by, self.variants, self.choices)
 
 
 @dataclass(frozen=True, slots=True)

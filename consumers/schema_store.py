@@ -44,14 +44,14 @@ def open_json_schemas(pipeline: Pipeline) -> SchemaStore:
 
 def prediction_record(pipeline: Pipeline) -> OwnRecord:
     """The Avro record of the pipeline's predictions."""
-    if pipeline.has_rollout:
+    if pipeline.rollout is not None:
         return ROLLOUT_PREDICTION
     return INCLUDING_PREDICTION if pipeline.includes_fields else PREDICTION
 
 
 def dead_letter_record(pipeline: Pipeline) -> OwnRecord:
     """The Avro record of the pipeline's dead letters."""
-    return ROLLOUT_DEAD_LETTER if pipeline.has_rollout else DEAD_LETTER
+    return DEAD_LETTER if pipeline.rollout is None else ROLLOUT_DEAD_LETTER
 
 
 def own_schema_id(pipeline: Pipeline, store: SchemaStore, record: OwnRecord, topic: str) -> int:

@@ -202,11 +202,6 @@ class Pipeline(Section):
         lookups = () if self.feature_store is None else self.feature_store.lookups
         return bool(self.output.include) or any(lookup.include_age for lookup in lookups)
 
-    @property
-    def has_rollout(self) -> bool:
-        """Whether a rollout chooses the version for each event."""
-        return getattr(self, "rollout", None) is not None
-
     def shadow_model(self, shadow: Shadow) -> tuple[str, int]:
         """A shadow's model: name and version."""
         return shadow.model or self.model.name, shadow.version

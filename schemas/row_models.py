@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from millstream.schemas.arrays import Ints
+from millstream.schemas.dead_letters import LetterModel
 from millstream.schemas.interleave import Piece
 from millstream.schemas.packed import Picked
 from millstream.schemas.rollout_choices import RolloutChoice, RowChoices
@@ -57,6 +58,14 @@ class RowModels(NamedTuple):
         if choices is None:
             return encoded(None)
         return _picked(choices.of_rows, lambda at: encoded(choices.choices[at]))
+
+    def letter_model(self, row: int) -> LetterModel | None:
+        """For the dead letter of a row that can't be written; None: there was no rollout."""
+        if self.variants is None:
+            return None
+        at = 0 if self.answered_by is None else int(self.answered_by[row])
+        name, version = self.models[at]
+        return LetterModel(name, version, self.variants[at], None if self.choices is None else self.choices.at(row))
 
     def counts(self, rows: int) -> list[tuple[int, int]]:
         """The index in `models` of each model that made a row, with the number of its rows. `rows`: of the batch."""

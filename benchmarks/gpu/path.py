@@ -18,6 +18,7 @@ from millstream.consumers.decode.isolating_decoder import IsolatingDecoder
 from millstream.consumers.events import Barrier, FetchedBatch
 from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.execute.executor_pool import ExecutorPool
+from millstream.consumers.execute.opened_rollout import Opened
 from millstream.consumers.execute.result_buffer import ResultBuffer
 from millstream.consumers.execute.runner import Runner
 from millstream.consumers.execute.served import ServedModel, SlotModel
@@ -145,8 +146,9 @@ class DataPath:
             metrics=metrics,
         )
 
-    def _in_slots(self, model: OpenedModel) -> ServedModel:
+    def _in_slots(self, model: Opened) -> ServedModel:
         """The model in one slot for each batch that runs at a time."""
+        assert isinstance(model, OpenedModel)
         return ServedModel(
             model,
             [

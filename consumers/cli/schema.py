@@ -19,7 +19,7 @@ def run(args: argparse.Namespace) -> int:
         plan = make_plan(pipeline)
         title = f"Predictions of pipeline {pipeline.name}"
         included = plan.included if pipeline.output.include else None
-        shown = prediction_schema(title, _outputs(plan), included, rollout=pipeline.has_rollout)
+        shown = prediction_schema(title, _outputs(plan), included, rollout=pipeline.rollout is not None)
     print(json.dumps(shown, indent=2, ensure_ascii=False))
     return 0
 

@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import sys
+import threading
 from contextlib import suppress
 
 from prometheus_client.exposition import generate_latest
@@ -18,12 +19,14 @@ from millstream.consumers.observability.broker_watch import QUIET_TIMEOUT, Broke
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.observability.totals import Totals
+from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.signals import end_on_sigterm, stop_on_signals
 from millstream.consumers.worker.build import build_worker
 from millstream.consumers.worker.clients import largest_outputs
 from millstream.consumers.worker.instance_id import take_instance_id
 from millstream.consumers.worker.model_wait import fetch_models
 from millstream.consumers.worker.plan import Plan, group_of, make_plan
+from millstream.consumers.worker.rollout_following import read_rollout, with_baseline
 from millstream.consumers.worker.worker import Worker
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import Admin, refuse_unfit_broker, require, roles
@@ -72,6 +75,10 @@ def run(args: argparse.Namespace) -> int:
         require(admin, pipeline)
         refuse_unfit_broker(admin, pipeline)
         dedicated = args.role == "shadow"
+        control = None
+        if pipeline.rollout is not None and not dedicated:
+            control = read_rollout(pipeline, admin, Retry(threading.Event(), health, metrics))
+            pipeline = with_baseline(pipeline, control.record)
         models = fetch_models(pipeline, health, metrics, dedicated=dedicated)
         plan = make_plan(pipeline, dedicated=dedicated, models=models)
         refuse_foreign_group(pipeline.client_config(), pipeline, group_of(plan))
@@ -84,6 +91,7 @@ def run(args: argparse.Namespace) -> int:
             lost_broker=watch.suspect,
             instance_id=instance_id.name,
             until_idle=args.until_idle,
+            control=control,
         )
         del admin  # it would keep its connections and threads
         _stop_on_signals(worker, pipeline.limits.drain_timeout)

@@ -58,6 +58,7 @@ def check_event_fields(pipeline: Pipeline, schema: Schema | None) -> None:
         (("input", "key"), pipeline.input.key),
         (("batch", "cost"), pipeline.batch.cost),
         *((included_at(pipeline, field), field) for field in pipeline.output.include),
+        *((("rollout", "override_fields", at), field) for at, field in enumerate(override_fields(pipeline))),
     ]
     problems = Problems()
     with problems:
@@ -175,6 +176,8 @@ def check_columns(
         _check_cost(pipeline, schema, columns)
     with problems:
         _check_included(pipeline, columns)
+    with problems:
+        _check_override_fields(pipeline, columns)
     for option, path, lookup in key_fields(pipeline):
         with problems:
             _check_key(pipeline, option, path, lookup, columns)
@@ -227,6 +230,21 @@ def _check_included(pipeline: Pipeline, columns: Mapping[str, Dtype]) -> None:
             raise PlanError(
                 f"{pipeline.at(*included_at(pipeline, field))}: expected a number, a boolean, a text, or a list of these, and "
                 f"field `{field}`{_of(pipeline)} is {found}. Name another field."
+            )
+
+
+def override_fields(pipeline: Pipeline) -> tuple[str, ...]:
+    """The fields that overrides of a rollout may name."""
+    return () if pipeline.rollout is None else pipeline.rollout.override_fields
+
+
+def _check_override_fields(pipeline: Pipeline, columns: Mapping[str, Dtype]) -> None:
+    for at, field in enumerate(override_fields(pipeline)):
+        found = columns.get(field)  # None: workers for dedicated shadows don't read it
+        if found is not None and found not in _ID_TYPES:
+            raise PlanError(
+                f"{pipeline.at('rollout', 'override_fields', at)}: expected a text, a number or a boolean, and field "
+                f"`{field}`{_of(pipeline)} is {found}. Name another field."
             )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from millstream.consumers.decode.lookup_keys import key_fields, used_lookups
-from millstream.consumers.decode.named_fields import included_at
+from millstream.consumers.decode.named_fields import included_at, override_fields
 from millstream.consumers.errors import PlanError
 from millstream.inference.casts import LEAVES
 from millstream.inference.repository import ModelVersion
@@ -57,6 +57,8 @@ class PathTypes:
         for option, path, lookup in key_fields(pipeline):
             if lookup in used:
                 self._add(option, path, "scalar")
+        for path in override_fields(pipeline):
+            self.types.setdefault(path, "mixed")  # overrides name values as texts, whatever type another use needs
         if pipeline.batch.cost is not None:
             self.types.setdefault(pipeline.batch.cost, "float64")  # any other type that is read has a cost, too
 

@@ -9,6 +9,7 @@ from typing import Any
 from millstream.consumers.events import BatchResult, MicroBatch
 from millstream.consumers.execute.async_runner import AsyncRunner, Unanswered
 from millstream.consumers.execute.flights import Flights
+from millstream.consumers.execute.opened_rollout import Opened
 from millstream.consumers.execute.request_gates import RequestPlaces
 from millstream.consumers.execute.version_switch import VersionSwitch
 from millstream.consumers.resilience.watchdog import watch
@@ -84,14 +85,15 @@ class AsyncExecutorPool:
         """See `Pool.settle`."""
         self._flights.settle()
 
-    def switch_to(self, model: OpenedModel) -> None:
-        """See `Pool.switch_to`. The version's executor was warmed up on the pool's event loop."""
+    def switch_to(self, model: Opened) -> None:
+        """See `Pool.switch_to`. The version's executor was warmed up on the pool's event loop. A rollout has no such executor."""
+        assert isinstance(model, OpenedModel)
         runner = self._runner_of(model, self._switch.current)
         runner.places.on_free = self._begin
         self._switch.switch_to(runner)
         self._thread.loop.call_soon_threadsafe(self._begin)  # the places may be other ones
 
-    def is_in_use(self, model: OpenedModel) -> bool:
+    def is_in_use(self, model: Opened) -> bool:
         """See `Pool.is_in_use`."""
         return any(runner.model is model for runner in self._switch.in_use())
 

@@ -12,6 +12,7 @@ from millstream.consumers.execute.bisecting import Result
 from millstream.consumers.observability import metrics as m
 from millstream.inference.executors.interface import ANSWERED_BY, Inputs
 from millstream.inference.model_id import ModelId
+from millstream.schemas.rollout_choices import RowChoices
 
 # Deadlines that look like seconds since 1970: from 1990 to 2100. As milliseconds, they are in January or February of 1970.
 LIKE_SECONDS = range(631_152_000, 4_102_444_800)
@@ -28,7 +29,15 @@ class Work:
     late: dict[int, Rejection]  # by row of the batch
     timeless: bool = False  # whether no event has a deadline
 
-    def result(self, number: int, result: Result, seconds: float, models: tuple[ModelId, ...]) -> BatchResult:
+    def result(
+        self,
+        number: int,
+        result: Result,
+        seconds: float,
+        models: tuple[ModelId, ...],
+        variants: tuple[str, ...] | None = None,
+        choices: RowChoices | None = None,
+    ) -> BatchResult:
         """The batch's result.
 
         Args:
@@ -36,6 +45,8 @@ class Work:
             result: of the events that ran.
             seconds: that the model took.
             models: that the executor runs, see `ANSWERED_BY`.
+            variants: of the models, in a rollout.
+            choices: of the events with outputs, in a rollout.
         """
         outputs, rows, rejected = result
         answered_by = outputs.pop(ANSWERED_BY, None)
@@ -44,7 +55,9 @@ class Work:
             rejected = {int(self.kept[row]): why for row, why in rejected.items()} | self.late
         times = np.empty(len(rows), np.int64)
         times.fill(_now())
-        return BatchResult(number, self.batch, outputs, rows, rejected, times, models, answered_by, seconds)
+        return BatchResult(
+            number, self.batch, outputs, rows, rejected, times, models, answered_by, seconds, variants, choices
+        )
 
     def seconds_left(self) -> float | None:
         """Seconds until the last deadline of these events; None: an event has none."""

@@ -7,13 +7,13 @@ from queue import SimpleQueue
 
 from millstream.consumers.events import MicroBatch
 from millstream.consumers.execute.flights import Flights
+from millstream.consumers.execute.opened_rollout import Opened
 from millstream.consumers.execute.reorder_buffer import Ordering
 from millstream.consumers.execute.result_buffer import ResultBuffer
 from millstream.consumers.execute.runner import Runner
 from millstream.consumers.execute.served import ServedModel
 from millstream.consumers.execute.version_switch import VersionSwitch
 from millstream.consumers.resilience.leaving import LibraryThread
-from millstream.inference.executors.opened import OpenedModel
 
 SHUTDOWN_TIMEOUT = 1.0  # seconds for all threads to end
 
@@ -28,8 +28,8 @@ class ExecutorPool:
     def __init__(
         self,
         runners: Sequence[Runner],
-        served_as: Callable[[OpenedModel], ServedModel],
-        first: OpenedModel,
+        served_as: Callable[[Opened], ServedModel],
+        first: Opened,
         results: ResultBuffer,
         *,
         ahead: int = 0,
@@ -87,11 +87,11 @@ class ExecutorPool:
         """See `Pool.settle`."""
         self._flights.settle()
 
-    def switch_to(self, model: OpenedModel) -> None:
+    def switch_to(self, model: Opened) -> None:
         """See `Pool.switch_to`."""
         self._switch.switch_to(self._served_as(model))
 
-    def is_in_use(self, model: OpenedModel) -> bool:
+    def is_in_use(self, model: Opened) -> bool:
         """See `Pool.is_in_use`."""
         return any(served.model is model for served in self._switch.in_use())
 

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from millstream.consumers.events import MicroBatch
-from millstream.inference.executors.opened import OpenedModel
+from millstream.consumers.execute.opened_rollout import Opened
 
 
 class Pool(Protocol):
@@ -28,13 +28,13 @@ class Pool(Protocol):
     def settle(self) -> None:
         """Wait until the results of all batches are passed on. Raises Abandoned."""
 
-    def switch_to(self, model: OpenedModel) -> None:
-        """Let another model version, which is warmed up, answer the batches that are submitted from now on.
+    def switch_to(self, model: Opened) -> None:
+        """Let another version, or rollout, which is warmed up, answer the batches that are submitted from now on.
 
         A batch that was submitted before is still answered by the version before. A thread other than that of `submit` calls it.
         """
 
-    def is_in_use(self, model: OpenedModel) -> bool:
+    def is_in_use(self, model: Opened) -> bool:
         """Whether the version answers new batches, or has batches in flight. The thread of `switch_to` calls it."""
         ...
 

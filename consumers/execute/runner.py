@@ -9,11 +9,10 @@ from millstream.consumers.errors import Abandoned
 from millstream.consumers.events import BatchResult, MicroBatch
 from millstream.consumers.execute.batch_start import BatchStart, no_result, not_run
 from millstream.consumers.execute.bisecting import Result
-from millstream.consumers.execute.served import SlotModel
+from millstream.consumers.execute.served import Slot
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import Watchdog
-from millstream.inference.executors.interface import Inputs
 
 
 class Runner:
@@ -44,13 +43,13 @@ class Runner:
         self._took = 0.0  # seconds that the model took for the last batch
         self._metrics = metrics
 
-    def answer(self, number: int, batch: MicroBatch, served: SlotModel) -> BatchResult:
+    def answer(self, number: int, batch: MicroBatch, served: Slot) -> BatchResult:
         """Run the batch. During an outage of the executor, it waits.
 
         Args:
             number: of the batch, in order of submission.
             batch: what to run.
-            served: the model version that answers it, also if it has to wait or runs in parts.
+            served: what answers it, also if it has to wait or runs in parts.
 
         Raises:
             Abandoned: the worker must not wait any longer.
@@ -62,17 +61,19 @@ class Runner:
             return not_run(number, batch)
         if not work.events:
             return work.result(number, no_result(), 0.0, served.models)
-        result = self._run(work.inputs, batch, served)
-        return work.result(number, result, self._took, served.models)
+        begun = served.begin(work)
+        result = self._run(begun.run, batch)
+        choices = None if begun.choices is None else begun.choices(result[1])
+        return work.result(number, result, self._took, served.models, begun.variants, choices)
 
-    def _run(self, inputs: Inputs, batch: MicroBatch, served: SlotModel) -> Result:
+    def _run(self, run: Callable[[], Result], batch: MicroBatch) -> Result:
         started = time.perf_counter()
         topic, partition, offset = batch.position
         name = f"a micro-batch in the model, the first event at offset {offset} of {topic}/{partition} (limits.batch_timeout),"
         try:
             return self._retry.call(
                 "executor",
-                partial(self._watchdog.watched, name, partial(served.isolation.run, inputs)),
+                partial(self._watchdog.watched, name, run),
                 lambda _error: batch.position,
             )
         finally:

@@ -85,14 +85,8 @@ class PipelineModels:
 
     def pinned(self, version: int) -> Pipeline:
         """The pipeline with this version in place of its own, one copy of the model and no shadows."""
-        model = self.pipeline.model
-        changed = {
-            "version": version,
-            "repository": without_version(model.repository, same=True),
-            "instances": 1,
-            "concurrent_batches": 1,
-        }
-        return self.pipeline.model_copy(update={"model": model.model_copy(update=changed), "shadows": ()})
+        changed = {"instances": 1, "concurrent_batches": 1}
+        return with_version(self.pipeline, version, **changed).model_copy(update={"shadows": ()})
 
     def shadow(self, shadow: Shadow) -> ModelVersion:
         """The model of a shadow. Raises as `primary` does."""
@@ -128,6 +122,13 @@ class PipelineModels:
         if found is None:
             found = self._fetched[name, wanted] = fetch_at_start(self.source, name, wanted, place)
         return found
+
+
+def with_version(pipeline: Pipeline, version: int, **settings: int) -> Pipeline:
+    """The pipeline with this version in place of its own. `settings`: other options of its model."""
+    model = pipeline.model
+    changed = {"version": version, "repository": without_version(model.repository, same=True), **settings}
+    return pipeline.model_copy(update={"model": model.model_copy(update=changed)})
 
 
 def repository_of(pipeline: Pipeline) -> Repository:

@@ -89,15 +89,41 @@ SERVING_MODEL = Metric(
 MODEL_RELOADS = Metric(
     "millstream_model_reloads_total",
     "counter",
-    "Attempts to follow `latest` or an alias: switched, or why the version before goes on (unavailable, repository, signature, "
-    "load, warm_up).",
+    "Attempts to follow `latest`, an alias or a rollout: switched, loaded (a version of a rollout), or why the version isn't put "
+    "to work (unavailable, repository, signature, load, warm_up).",
     ("result",),
 )
 MODEL_RELOAD_ERROR = Metric(
     "millstream_model_reload_error",
     "gauge",
-    "1 while the wanted version is not served, with the reason and the error. No series otherwise.",
+    "1 while a wanted version is not served, with the reason and the error. No series otherwise.",
     ("model", "reason", "error"),
+)
+ROLLOUT_SHARE = Metric(
+    "millstream_rollout_share",
+    "gauge",
+    "Share of the keys that each variant of the rollout (`rollout`) has in this worker, 0 to 1.",
+    ("variant", "model", "version"),
+)
+ROLLOUT_LOADED = Metric(
+    "millstream_rollout_loaded",
+    "gauge",
+    "1 for each variant of the rollout that this worker has loaded, 0 for one that it needs and hasn't.",
+    ("variant", "model", "version"),
+)
+ROLLOUT_REVISION = Metric(
+    "millstream_rollout_revision", "gauge", "Revision of the rollout that this worker routes by; 0: no rollout."
+)
+ROLLOUT_FALLBACKS = Metric(
+    "millstream_rollout_fallback_events_total",
+    "counter",
+    "Events of a variant that the baseline answered: not_loaded (the variant can't be loaded), outage (its executor failed).",
+    ("variant", "reason"),
+)
+ROLLOUT_UNREADABLE = Metric(
+    "millstream_rollout_control_unreadable",
+    "gauge",
+    "1 while the control topic of the rollout, or its newest record, can't be read: the worker keeps its last state.",
 )
 DEAD_LETTERS = Metric(
     "millstream_dead_letters_total", "counter", "Events written to the dead-letter topic.", ("reason",)
@@ -246,6 +272,7 @@ ALL = (
     *(BATCHES, BATCH_EVENTS, BATCH_FILL, STAGE_SECONDS, END_TO_END),
     *(FEATURE_LOOKUPS, FEATURE_AGE, TRANSACTIONS),
     *(SERVING_MODEL, MODEL_RELOADS, MODEL_RELOAD_ERROR),
+    *(ROLLOUT_SHARE, ROLLOUT_LOADED, ROLLOUT_REVISION, ROLLOUT_FALLBACKS, ROLLOUT_UNREADABLE),
     *(COMPARISONS, SHADOW_SKIPPED, SHADOW_SECONDS),
     *(CASCADE_EVENTS, ESCALATED),
     *(TENANT_MODELS, TENANT_MODEL_BYTES, TENANT_LOADS, TENANT_UNLOADS),

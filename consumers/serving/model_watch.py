@@ -3,11 +3,8 @@
 Loading and unloading run in this thread, never on the path of events.
 """
 
-import ctypes
 import logging
-import os
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,31 +15,24 @@ from millstream.consumers.execute.interface import Pool
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.serving.errors import NotServed
 from millstream.consumers.serving.loaded import Loaded
+from millstream.consumers.serving.loader import Loader, give_memory_back, lower_priority
 from millstream.consumers.serving.wanted_now import Target
 from millstream.pipeline.printable import printable
 
 log = logging.getLogger(__name__)
 
-NICE_INCREMENT = 10  # lowers the thread's priority, so that loading leaves a busy core to the events
 LOOK_INTERVAL = 0.02  # seconds between two looks at whether the old version is free
 LOG_INTERVAL = 600.0  # seconds between two lines about the same failure
 MOST_WAITS = 16  # a failure that may pass is tried again after so many poll intervals, at most
 MAX_ERROR_LENGTH = 300  # characters of the error in the metric
 
 
-class Loader(Protocol):
-    """Loads and unloads versions, see `VersionLoader`."""
-
-    def load(self, target: Target, served: Loaded) -> Loaded:
-        """Load and warm up a version. Raises NotServed."""
-        ...
+class StartLoader(Loader, Protocol):
+    """A loader that knows the version at the start."""
 
     def started_with(self, target: Target, first: Loaded) -> bool:
         """Whether the version at the start, which has this number, also has this content."""
         ...
-
-    def unload(self, loaded: Loaded) -> None:
-        """Free what a version takes."""
 
 
 class Pause:
@@ -74,7 +64,7 @@ class ModelWatch:
         first: Loaded,
         pool: Pool,
         find: Callable[[], Target],
-        loader: Loader,
+        loader: StartLoader,
         *,
         interval: float,
         stop: threading.Event,
@@ -105,9 +95,8 @@ class ModelWatch:
 
     def run(self, *, nice: bool = False) -> None:
         """Look at the repository until `stop` is set. `nice`: whether loading may have a lower priority."""
-        if nice and sys.platform == "linux":  # each thread has its own priority there
-            with suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE_INCREMENT)
+        if nice:
+            lower_priority()
         # At once: in a folder, nothing else says which content the worker started with.
         with suppress(Exception):  # the first look reports it
             self._note_start(self._find())
@@ -257,9 +246,3 @@ class ModelWatch:
 
 def _named(loaded: Loaded) -> tuple[int, str]:
     return loaded.model.version, loaded.model.name
-
-
-def give_memory_back() -> None:
-    """Give freed memory back to the system at once. Workers keep up to 256 MiB of it otherwise (see `cli.work`)."""
-    with suppress(AttributeError):  # another C library than glibc
-        ctypes.CDLL(None).malloc_trim(0)

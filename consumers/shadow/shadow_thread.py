@@ -22,7 +22,6 @@ from millstream.inference.executors.interface import Tensors
 from millstream.inference.features import to_tensors
 from millstream.inference.signature import TensorInput
 from millstream.schemas.comparisons import ComparisonEncoder, PrimaryRows
-from millstream.schemas.row_models import RowModels
 from millstream.schemas.table import Table
 
 log = logging.getLogger(__name__)
@@ -81,7 +80,7 @@ class Shadow:
         chosen = [ids[row] for row in rows.tolist()]
         at = np.searchsorted(answered.rows, rows)
         primary = PrimaryRows(
-            RowModels(answered.models, answered.answered_by).take(at),
+            answered.row_models.take(at),
             {name: array[at] for name, array in answered.outputs.items()},
             answered.seconds * 1000,
         )

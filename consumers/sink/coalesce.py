@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from millstream.consumers.events import BatchResult, BatchSlice, MicroBatch, Rejection
 from millstream.inference.executors.interface import join_rows
+from millstream.schemas.rollout_choices import RolloutChoice, RowChoices
 
 
 def coalesce(answers: Sequence[BatchResult]) -> Iterator[BatchResult]:
@@ -20,7 +21,11 @@ def coalesce(answers: Sequence[BatchResult]) -> Iterator[BatchResult]:
 
 
 def _traits(answered: BatchResult) -> object:
-    return answered.models, tuple((name, one.dtype, one.shape[1:]) for name, one in answered.outputs.items())
+    return (
+        answered.models,
+        answered.variants,
+        tuple((name, one.dtype, one.shape[1:]) for name, one in answered.outputs.items()),
+    )
 
 
 def _joined(answers: Sequence[BatchResult]) -> BatchResult:
@@ -41,6 +46,7 @@ def _joined(answers: Sequence[BatchResult]) -> BatchResult:
         rejected=rejected,
         prediction_times=np.concatenate([answered.prediction_times for answered in answers]),
         answered_by=_answered_by(answers),
+        choices=_choices(answers),
     )
 
 
@@ -53,6 +59,18 @@ def _answered_by(answers: Sequence[BatchResult]) -> npt.NDArray[np.int64] | None
             for answered in answers
         ]
     )
+
+
+def _choices(answers: Sequence[BatchResult]) -> RowChoices | None:
+    if answers[0].variants is None:  # all are alike in this
+        return None
+    choices: list[RolloutChoice | None] = []
+    of_rows: list[npt.NDArray[np.int64]] = []
+    for answered in answers:
+        assert answered.choices is not None
+        of_rows.append(answered.choices.of_rows + len(choices))
+        choices += answered.choices.choices
+    return RowChoices(choices, np.concatenate(of_rows))
 
 
 def _ranges(batches: Sequence[MicroBatch]) -> tuple[BatchSlice, ...]:

@@ -163,6 +163,7 @@ def _letters(block: DecodedBatch, rows: Sequence[int], why: Sequence[Rejection],
         values=taken(block.values, np.array(rows)),
         headers=headers,
         attempts=np.array([attempts_before(of_event) + 1 if of_event else 1 for of_event in headers], np.int64),
+        models=[each.model for each in why],
     )
 
 

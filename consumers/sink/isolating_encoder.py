@@ -65,7 +65,7 @@ class IsolatingEncoder:
             except Exception as error:
                 raise_expected(error)
                 if stop - start == 1:
-                    failed[start] = self._rejection(error)
+                    failed[start] = self._rejection(error)._replace(model=columns.models.letter_model(start))
                     continue
                 if not isinstance(error, UnsupportedOutputError):
                     self._net.note(error)

@@ -140,7 +140,7 @@ class Sink:
         return ends
 
     def _encode(self, answered: BatchResult) -> _Encoded:
-        batch, rows, models = answered.batch, answered.rows, RowModels(answered.models, answered.answered_by)
+        batch, rows, models = answered.batch, answered.rows, answered.row_models
         if not len(rows):
             return _Encoded([], rows, models, answered.rejected)
         ids, times = batch.ids(), batch.event_times()
@@ -169,6 +169,8 @@ class Sink:
         rows = good if len(events) == len(good) else good[events]
         keys = part.event_keys if len(events) == len(good) else taken(part.event_keys, events)
         written = self._produce(block, rows, predictions.values, keys, ours, dead)
+        if len(written) < len(rows) and predictions.models.variants is not None:
+            _name_models(dead, rows, predictions.models)
         self._dead_letters.write(block, dead)
         skip = self._outputs.dead_letters.skip
         letters = {row: why for row, why in dead.items() if why.reason not in skip}
@@ -341,3 +343,10 @@ class Sink:
         self._delivery.abort()
         self._written = []
         self._assignment.drop_read()
+
+
+def _name_models(dead: dict[int, Rejection], rows: npt.NDArray[np.int64], models: RowModels) -> None:
+    """Add the models to rejections of events whose predictions exist, but are too large. `rows`: of the predictions."""
+    for row, why in dead.items():
+        if why.reason == TOO_LARGE_REASON:
+            dead[row] = why._replace(model=models.letter_model(int(rows.searchsorted(row))))

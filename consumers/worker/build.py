@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from millstream.consumers.batch.batcher import Batcher
 from millstream.consumers.client_handle import report_native
+from millstream.consumers.control.reader import ControlReader
 from millstream.consumers.decode.decoder import BlockDecoder
 from millstream.consumers.decode.isolating_decoder import IsolatingDecoder
 from millstream.consumers.events import Barrier, FetchedBatch
@@ -32,7 +33,9 @@ from millstream.consumers.source.offset_order import OffsetOrderCheck
 from millstream.consumers.worker.clients import producer_settings, subscription_of
 from millstream.consumers.worker.compute import Compute
 from millstream.consumers.worker.executor_slots import pool_of
+from millstream.consumers.worker.following import Following, loads_with_less_priority
 from millstream.consumers.worker.plan import Plan, batches_ahead, check_answers, outputs_of, settings_of
+from millstream.consumers.worker.rollout_following import follow_rollout
 from millstream.consumers.worker.several_metrics import count_several
 from millstream.consumers.worker.shared import Shared, shared_of
 from millstream.consumers.worker.version_loader import VersionLoader
@@ -51,8 +54,8 @@ class Serving(NamedTuple):
     model: OpenedModel  # at the start
     in_flight: int  # micro-batches that each executor runs at a time
     ahead: int  # micro-batches that may wait for an executor
-    # Creates what follows the wanted version, and says whether it may load with a lower priority. None: a fixed version.
-    follow: Callable[[OpenedModel, Pool], tuple[ModelWatch, bool]] | None = None
+    # Creates what follows the wanted versions; None: a fixed version.
+    follow: Callable[[OpenedModel, Pool], Following] | None = None
 
 
 def build_worker(
@@ -64,6 +67,7 @@ def build_worker(
     lost_broker: LostBroker,
     instance_id: str,
     until_idle: bool,
+    control: ControlReader | None = None,
 ) -> Worker:
     """Create a worker.
 
@@ -75,6 +79,7 @@ def build_worker(
         lost_broker: called when one of its clients loses a broker.
         instance_id: the worker's name in its group, the same over restarts.
         until_idle: whether the worker ends once all input is processed.
+        control: the control topic, read to its end, if the worker follows a rollout.
     """
     report_native()
     pipeline = plan.pipeline
@@ -97,8 +102,12 @@ def build_worker(
     sink = _sink(plan, shared, shadows, largest_outputs, instance_id, lost_broker)
     shadow_thread = _shadow_thread(plan, shared, shadows, lost_broker) if shadows and not plan.dedicated else None
     in_flight = pipeline.model.concurrent_batches
-    follow = partial(_watch, plan, shared) if isinstance(pipeline.wanted_version, str) else None
-    if follow is None and not isinstance(plan.model, CombinedVersion):
+    follow: Callable[[OpenedModel, Pool], Following] | None = None
+    if control is not None:
+        follow = partial(follow_rollout, plan, shared, control, health)
+    elif isinstance(pipeline.wanted_version, str):
+        follow = partial(_watch, plan, shared)
+    elif not isinstance(plan.model, CombinedVersion):
         metrics.set(SERVING_MODEL, 1, plan.model.name, str(plan.model.version))
     return connect(
         shared,
@@ -167,18 +176,17 @@ def connect(
         offer=shadows.offer if shadows else None,
     )
     stages: list[Stage] = [("compute", compute.run), ("write", writer.run)]
-    close_models = serving.model.close
+    following = Following((), serving.model.close)
     if serving.follow is not None:
-        watch, nice = serving.follow(serving.model, pool)
-        close_models = watch.close
-        stages.append(("models", partial(watch.run, nice=nice)))
+        following = serving.follow(serving.model, pool)
+        stages += following.stages
     return Worker(
         shared,
         source=source,
         inbox=inbox,
         window=window,
         stages=stages,
-        models=Models(serving.model, close_models),
+        models=Models(serving.model, following.close, following.prepare),
         sink=sink,
         shadows=shadows,
     )
@@ -221,7 +229,7 @@ def _sink(
     )
 
 
-def _watch(plan: Plan, shared: Shared, first: OpenedModel, pool: Pool) -> tuple[ModelWatch, bool]:
+def _watch(plan: Plan, shared: Shared, first: OpenedModel, pool: Pool) -> Following:
     """See `Serving.follow`."""
     pipeline, loader = plan.pipeline, VersionLoader(plan)
     model = pipeline.model
@@ -234,8 +242,7 @@ def _watch(plan: Plan, shared: Shared, first: OpenedModel, pool: Pool) -> tuple[
         stop=shared.ending.abandon,
         metrics=shared.metrics,
     )
-    # Threads that an executor starts while it is loaded have the priority of the thread that loads it, for ever.
-    return watch, plan.model.executor == "onnx" and plan.executor.device == "cpu" and model.threads == 1
+    return Following([("models", partial(watch.run, nice=loads_with_less_priority(plan)))], watch.close)
 
 
 def _shadow_thread(plan: Plan, shared: Shared, shadows: Sequence[Shadow], lost_broker: LostBroker) -> ShadowThread:

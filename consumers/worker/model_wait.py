@@ -34,7 +34,7 @@ def fetch_models(pipeline: Pipeline, health: Health, metrics: Metrics, *, dedica
         return models
     retry = Retry(threading.Event(), health, metrics)
     members = {} if pipeline.models is None else pipeline.models.members
-    with _live(health):
+    with live(health):
         for place, named in members.items():
             retry.call(WHAT, lambda named=named, place=place: models.fetch_member(named, place))  # type: ignore[misc]
         if not members:
@@ -46,7 +46,7 @@ def fetch_models(pipeline: Pipeline, health: Health, metrics: Metrics, *, dedica
 
 
 @contextmanager
-def _live(health: Health) -> Iterator[None]:
+def live(health: Health) -> Iterator[None]:
     """Tell the health that the worker is live: a large model may take minutes, and each call is bounded by itself."""
     done = threading.Event()
 

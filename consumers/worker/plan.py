@@ -18,6 +18,7 @@ from millstream.consumers.decode.named_fields import (
     check_event_fields,
     check_model_fields,
     event_time_format,
+    override_fields,
     schema_of,
     time_format,
 )
@@ -116,7 +117,7 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False, models: PipelineMo
         _event_fields(pipeline, reader, decoder.columns),
         model.signature,
         allow_nan=pipeline.model.allow_nan,
-        keep=list(dict.fromkeys([*shadow_fields(shadows), *include, *ages])),
+        keep=list(dict.fromkeys([*shadow_fields(shadows), *include, *ages, *override_fields(pipeline)])),
         lookups=lookups,
         fill=model.several.inputs.fill if isinstance(model, CombinedVersion) else None,
     )
@@ -161,6 +162,11 @@ def open_copies(pipeline: Pipeline, model: ModelVersion, beside: object = None) 
     ]
     for each in models:
         check_gpu_options(pipeline, each, executors[0].device)
+    if pipeline.rollout is not None and isinstance(executors[0], BlockingExecutor):
+        raise PlanError(
+            f"{pipeline.at('rollout')}: expected an executor that runs in the worker, found {model.executor} in "
+            f"{model.place}: it sends requests to a server. Let the server choose among versions, or leave `rollout` out."
+        )
     for option in ("instances", "concurrent_batches") if isinstance(executors[0], BlockingExecutor) else ():
         if (found := getattr(settings, option)) > 1:
             raise PlanError(
@@ -264,15 +270,17 @@ def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:
     if pipeline.output.format == "avro":
         schema_id = own_schema_id(pipeline, store, prediction_record(pipeline), pipeline.output.topic)
         predictions = PredictionEncoder(
-            schema_id, pipeline=pipeline.name, variant=VARIANT, rollout=pipeline.has_rollout
+            schema_id, pipeline=pipeline.name, variant=VARIANT, rollout=pipeline.rollout is not None
         )
     else:
-        predictions = JsonPredictionEncoder(pipeline=pipeline.name, variant=VARIANT, rollout=pipeline.has_rollout)
+        predictions = JsonPredictionEncoder(
+            pipeline=pipeline.name, variant=VARIANT, rollout=pipeline.rollout is not None
+        )
     if not isinstance(plan.executor, BlockingExecutor):  # a server may be away; the worker checks it after the warm-up
         check_answers(plan)
     letters = DeadLetterEncoder(
         own_schema_id(pipeline, store, dead_letter_record(pipeline), pipeline.dead_letters.topic),
-        rollout=pipeline.has_rollout,
+        rollout=pipeline.rollout is not None,
     )
     return Outputs(
         variant=VARIANT,

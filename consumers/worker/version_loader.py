@@ -8,6 +8,7 @@ from pathlib import Path
 
 from millstream.consumers.decode.named_fields import time_format
 from millstream.consumers.errors import PlanError
+from millstream.consumers.execute.variant_run import outputs_misfit
 from millstream.consumers.serving.errors import NotServed, Reason
 from millstream.consumers.serving.loaded import Loaded
 from millstream.consumers.serving.misfit import misfit
@@ -15,7 +16,7 @@ from millstream.consumers.serving.wanted_now import Target
 from millstream.consumers.worker.plan import Plan, check_outputs, open_copies
 from millstream.inference.errors import ModelConfigError, ModelRejected, SourceUnavailable
 from millstream.inference.executors.blocking import BlockingExecutor
-from millstream.inference.executors.interface import ModelExecutor
+from millstream.inference.executors.interface import ModelExecutor, Tensors
 from millstream.inference.executors.opened import OpenedModel
 from millstream.inference.repository import ModelVersion
 from millstream.inference.sources.cached import CachedSource
@@ -27,9 +28,14 @@ log = logging.getLogger(__name__)
 class VersionLoader:
     """Loads versions of a pipeline's primary. One thread calls it."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, sample: Tensors | None = None) -> None:
+        """Args:
+        plan: the pipeline, with the version that the worker started with.
+        sample: outputs whose types and shapes each version must have; None: only the names of outputs must be the same.
+        """
         self._plan = plan
         self._pipeline = plan.pipeline
+        self._sample = sample
 
     def first(self, opened: OpenedModel) -> Loaded:
         """The version that the worker started with, which is opened already."""
@@ -102,6 +108,8 @@ class VersionLoader:
                 f"{model.place}: it rejects a blank event: {answered}. Only a real event can show whether it works: run "
                 f"`millstream predict` with it, then restart the workers to change over to it.",
             )
+        if self._sample is not None and (difference := outputs_misfit(self._sample, answered)) is not None:
+            raise NotServed("signature", f"{model.place}: {difference}")
 
 
 def _check_kind(model: ModelVersion, new: ModelExecutor, served: object) -> None:

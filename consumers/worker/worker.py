@@ -46,6 +46,7 @@ class Models(NamedTuple):
 
     first: OpenedModel  # at the start
     close: Callable[[], None]  # closes all that are loaded at the end
+    prepare: Callable[[], None] = lambda: None  # called after the warm-up, before the first poll
 
 
 class Worker:
@@ -124,6 +125,7 @@ class Worker:
         self._health.waiting_for = "the model's warm-up"
         if not self._warm_up():
             return True  # asked to end before the first poll
+        self._models.prepare()
         self._health.waiting_for = "the broker's answer to the producer"
         self._sink.start()
         self._health.waiting_for = "the group's assignment"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from millstream.consumers.execute.bisecting import BisectingExecutor
+from millstream.consumers.execute.opened_rollout import Opened
 from millstream.consumers.execute.served import ServedModel, SlotModel
 from millstream.inference.executors.interface import Executor, Inputs
 from millstream.inference.executors.opened import OpenedModel
@@ -37,9 +38,14 @@ def slot_of(model: OpenedModel, **isolation: Any) -> SlotModel:
     return SlotModel(BisectingExecutor(model.executors[0].run, **options), model)
 
 
-def in_slots(count: int = 1, **isolation: Any) -> Callable[[OpenedModel], ServedModel]:
+def in_slots(count: int = 1, **isolation: Any) -> Callable[[Opened], ServedModel]:
     """What a pool with this many slots makes of a version."""
-    return lambda model: ServedModel(model, [slot_of(model, **isolation) for _ in range(count)])
+
+    def served(model: Opened) -> ServedModel:
+        assert isinstance(model, OpenedModel)
+        return ServedModel(model, [slot_of(model, **isolation) for _ in range(count)])
+
+    return served
 
 
 def nothing(inputs: Inputs) -> dict[str, Any]:

@@ -1,0 +1,205 @@
+"""Runs a micro-batch on the variants of a rollout: each event on one of them, and every bad event only fails its own variant."""
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from millstream.consumers.events import Rejection
+from millstream.consumers.execute.bisecting import BisectingExecutor, Result, all_rows
+from millstream.consumers.execute.opened_rollout import Assigned, OpenedRollout
+from millstream.inference.errors import ExecutorLost, ModelConfigError
+from millstream.inference.executors.interface import ANSWERED_BY, Inputs, Tensors, rows_of
+from millstream.schemas.arrays import Ints
+from millstream.schemas.dead_letters import LetterModel
+from millstream.schemas.rollout_choices import RolloutChoice, RowChoices
+
+_TEXTS = "UOT"
+
+
+class _Answered(NamedTuple):
+    """The answers of one variant to some events."""
+
+    outputs: Tensors
+    rows: Ints  # of the micro-batch, ascending
+
+
+class VariantRun:
+    """One micro-batch. Its variants are fixed when it begins, also if it has to run again."""
+
+    def __init__(
+        self,
+        rollout: OpenedRollout,
+        isolations: Sequence[BisectingExecutor | None],
+        sample: Tensors | None,
+        inputs: Inputs,
+        assigned: Assigned,
+    ) -> None:
+        """Args:
+        rollout: with the variants.
+        isolations: run each variant in this executor slot; None: it isn't loaded.
+        sample: outputs of the baseline, whose types and shapes the others must have; None: not known.
+        inputs: of the events.
+        assigned: the events' variants.
+        """
+        self._rollout = rollout
+        self._isolations = isolations
+        self._sample = sample
+        self._inputs = inputs
+        self._events = rows_of(inputs)
+        self._assigned = assigned
+        self._answered_by = assigned.variant
+        self._moved = False  # whether the baseline answers events of other variants
+        self._ms = [0.0] * len(isolations)  # that each variant took
+        self._parts: list[_Answered] = []
+        self._rejected: list[tuple[int, dict[int, Rejection]]] = []  # with the variant that rejects them
+        self._left: list[Ints] | None = None  # rows for the baseline; None: the others didn't run yet
+
+    def run(self) -> Result:
+        """Run it. If the baseline's executor fails, call it again: the other variants don't run twice.
+
+        Raises: as `BisectingExecutor.run` of the baseline does. Errors of the other variants only make the baseline answer.
+        """
+        if self._left is None:
+            self._left = []
+            for variant, rows in _groups(self._assigned.variant, len(self._isolations)):
+                if variant == self._rollout.fallback or not self._variant_answers(variant, rows):
+                    self._left.append(rows)
+        if self._left:
+            rows = self._left[0] if len(self._left) == 1 else np.sort(np.concatenate(self._left))
+            self._answer(self._rollout.fallback, rows)
+            self._left = []
+        return self._joined()
+
+    def choices(self, rows: Ints) -> RowChoices:
+        """How the variants of these rows were chosen. `rows`: of the micro-batch, after `run`."""
+        assigned, randomised = self._assigned.variant[rows], self._assigned.randomised[rows]
+        count = len(self._isolations)
+        if not self._moved and randomised.all():
+            return RowChoices([self._choice(at, at, randomised=True) for at in range(count)], assigned)
+        places = (assigned * count + self._answered_by[rows]) * 2 + randomised
+        used = np.flatnonzero(np.bincount(places, minlength=1))
+        number = np.zeros(int(used.max(initial=0)) + 1, np.int64)
+        number[used] = np.arange(len(used))
+        choices = [self._choice(at // 2 // count, at // 2 % count, randomised=bool(at % 2)) for at in used.tolist()]
+        return RowChoices(choices, number[places])
+
+    def _choice(self, assigned: int, answered_by: int, *, randomised: bool) -> RolloutChoice:
+        rollout = self._rollout
+        name, share = rollout.variants[assigned].name, float(rollout.shares[assigned])
+        return RolloutChoice(rollout.id, rollout.revision, name, share, randomised, self._ms[answered_by])
+
+    def _variant_answers(self, variant: int, rows: Ints) -> bool:
+        """Let a variant other than the baseline answer these rows. If it can't, returns False: the baseline answers them."""
+        one = self._rollout.variants[variant]
+        reason = "not_loaded" if self._isolations[variant] is None else "outage" if one.outage.lasts else ""
+        if not reason:
+            try:
+                self._answer(variant, rows)
+            except ExecutorLost:  # only a new process can go on
+                raise
+            except Exception as error:  # any other error is the variant's, and must not reach the other events
+                one.outage.failed(error)
+                reason = "outage"
+            else:
+                one.outage.answered()
+                return True
+        one.outage.count(one.name, reason, len(rows))
+        if not self._moved:
+            self._moved, self._answered_by = True, self._answered_by.copy()
+        self._answered_by[rows] = self._rollout.fallback
+        return False
+
+    def _answer(self, variant: int, rows: Ints) -> None:
+        isolation = self._isolations[variant]
+        assert isolation is not None
+        whole = len(rows) == self._events
+        inputs = self._inputs if whole else {name: array[rows] for name, array in self._inputs.items()}
+        started = time.perf_counter()
+        outputs, own, rejected = isolation.run(inputs)
+        self._ms[variant] = (time.perf_counter() - started) * 1000
+        if variant != self._rollout.fallback:
+            _check_outputs(outputs, self._sample)
+        if rejected:
+            of_batch = rejected if whole else {int(rows[row]): why for row, why in rejected.items()}
+            self._rejected.append((variant, of_batch))
+        if len(own):
+            self._parts.append(_Answered(outputs, own if whole else rows if len(own) == len(rows) else rows[own]))
+
+    def _joined(self) -> Result:
+        rejected = {row: self._named(variant, row, why) for variant, of in self._rejected for row, why in of.items()}
+        parts = self._parts
+        if not parts:
+            return {}, np.empty(0, np.int64), rejected
+        if len(parts) == 1:
+            (outputs, rows), answered_by = parts[0], self._answered_by
+            return {**outputs, ANSWERED_BY: answered_by[rows]}, rows, rejected
+        rows = all_rows(self._events)
+        places = rows
+        if rejected:
+            there = np.zeros(self._events, np.bool_)
+            for part in parts:
+                there[part.rows] = True
+            rows, places = np.flatnonzero(there), there.cumsum() - 1
+        joined = {name: _scattered(name, parts, places, len(rows)) for name in parts[0].outputs}
+        return {**joined, ANSWERED_BY: self._answered_by[rows]}, rows, rejected
+
+    def _named(self, variant: int, row: int, why: Rejection) -> Rejection:
+        """The rejection with the model that rejects the event."""
+        one = self._rollout.variants[variant]
+        randomised = bool(self._assigned.randomised[row])
+        choice = self._choice(int(self._assigned.variant[row]), variant, randomised=randomised)
+        return why._replace(model=LetterModel(one.id.name, one.id.version, one.name, choice))
+
+
+def _groups(variants: Ints, count: int) -> list[tuple[int, Ints]]:
+    """Each variant that has events, with their rows, ascending."""
+    sizes = np.bincount(variants, minlength=count).tolist()
+    used = [variant for variant, size in enumerate(sizes) if size]
+    if len(used) == 1:
+        return [(used[0], all_rows(len(variants)))]
+    return [(variant, np.flatnonzero(variants == variant)) for variant in used]
+
+
+def _scattered(name: str, parts: Sequence[_Answered], places: Ints, rows: int) -> npt.NDArray[np.generic]:
+    """An output of all variants, in the order of the events."""
+    arrays = [part.outputs[name] for part in parts]
+    dtypes = {array.dtype for array in arrays}
+    dtype = dtypes.pop() if len(dtypes) == 1 else np.result_type(*arrays)
+    joined = np.empty((rows, *arrays[0].shape[1:]), dtype)
+    for part, array in zip(parts, arrays, strict=True):
+        if array.shape[1:] != joined.shape[1:]:
+            raise ModelConfigError(
+                f"output `{name}`: versions of a rollout give it the shapes {list(joined.shape[1:])} and "
+                f"{list(array.shape[1:])} per event. Give it one shape, whichever event it is of."
+            )
+        joined[places[part.rows]] = array
+    return joined
+
+
+def _check_outputs(outputs: Tensors, sample: Tensors | None) -> None:
+    """Check that a variant's outputs are like the baseline's. Raises ModelConfigError."""
+    if sample is None or not outputs:
+        return
+    if (difference := outputs_misfit(sample, outputs)) is not None:
+        raise ModelConfigError(difference)
+
+
+def outputs_misfit(expected: Tensors, found: Tensors) -> str | None:
+    """The first difference of a version's outputs to those of the baseline, as a sentence; None: they are alike.
+
+    Predictions of one pipeline must not differ in type: readers could not tell which to expect.
+    """
+    if expected.keys() != found.keys():
+        return f"expected the outputs {', '.join(sorted(expected))} of the baseline, found {', '.join(sorted(found))}."
+    for name, array in expected.items():
+        kinds = ["text" if each.dtype.kind in _TEXTS else str(each.dtype) for each in (array, found[name])]
+        shapes = [list(each.shape[1:]) for each in (array, found[name])]
+        if kinds[0] != kinds[1] or shapes[0] != shapes[1]:
+            return (
+                f"output `{name}`: expected {kinds[0]} of shape {shapes[0]} per event as the baseline gives it, found {kinds[1]} "
+                f"of shape {shapes[1]}. Export the version with the same outputs."
+            )
+    return None

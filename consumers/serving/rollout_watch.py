@@ -1,0 +1,272 @@
+"""Follows the rollout: routes by its newest revision, and has the versions loaded that this revision needs.
+
+Two threads work on it. One reads the control topic, and switches the pool over as soon as it has read a revision. The other one
+loads and unloads versions, which may take long.
+"""
+
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+from millstream.consumers.execute.interface import Pool
+from millstream.consumers.execute.opened_rollout import Opened, OpenedRollout, OpenedVariant
+from millstream.consumers.execute.variant_outage import VariantOutage
+from millstream.consumers.observability import metrics as m
+from millstream.consumers.rollout.record import RolloutRecord
+from millstream.consumers.serving.held_versions import HeldVersions
+from millstream.consumers.serving.loader import lower_priority
+from millstream.consumers.serving.rollout_needs import NO_ROLLOUT, fallback, needed
+from millstream.consumers.serving.rollout_router import RolloutRouter
+from millstream.inference.executors.interface import Tensors
+from millstream.inference.model_id import ModelId
+
+log = logging.getLogger(__name__)
+
+READ_INTERVAL = 0.25  # seconds that a read of the control topic waits for a record
+LOOK_INTERVAL = 0.25  # seconds between two looks at what is to be loaded or unloaded, at most
+
+
+class Records(Protocol):
+    """The control topic, see `ControlReader`."""
+
+    @property
+    def record(self) -> RolloutRecord | None:
+        """The newest record that counts; None: there is no rollout."""
+        ...
+
+    @property
+    def problem(self) -> str:
+        """Why the newest state may be unknown here; empty if the topic can be read."""
+        ...
+
+    def poll(self, timeout: float) -> object:
+        """Read what came since; wait up to `timeout` seconds for the first record."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+class RolloutWatch:
+    """See the module. `start` is called before the threads run, and `close` after they have ended."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        records: Records,
+        versions: HeldVersions,
+        *,
+        override_fields: Sequence[str],
+        sample: Tensors | None,
+        stop: threading.Event,
+        metrics: m.Metrics,
+    ) -> None:
+        """Args:
+        pool: runs the versions. It has the first one of `versions`.
+        records: the control topic, read to its end.
+        versions: that are loaded.
+        override_fields: the fields that the worker decodes for overrides.
+        sample: what the first version answers to a blank event; None: it rejects that.
+        stop: set when the worker ends.
+        metrics: get the state.
+        """
+        self._pool = pool
+        self._records = records
+        self._versions = versions
+        self._override_fields = override_fields
+        self._sample = sample
+        self._stop = stop
+        self._metrics = metrics
+        self._lock = threading.Lock()  # of all below
+        self._record: RolloutRecord | None = None
+        self._serving: Opened = versions.first.opened
+        self._old: list[Opened] = []  # before the one served, that still have batches in flight
+        self._outages: dict[tuple[str, int], VariantOutage] = {}
+        self._shown: list[tuple[str, str, str]] = []  # labels of the variants in the metrics
+        self._told: RolloutRecord | None = None  # the revision that the log has
+        self._wake = threading.Event()
+
+    def start(self) -> None:
+        """Load the versions of the newest revision, and route by it."""
+        self._record = self._records.record
+        self._load_missing()
+        self._apply()
+        self._show_problem()
+
+    def follow(self) -> None:
+        """Read the control topic until `stop` is set."""
+        while not self._stop.is_set():
+            try:
+                self._records.poll(READ_INTERVAL)
+                self.look_at_record()
+            except Exception:  # a bug must not end the worker: it goes on with the state that it has
+                log.exception("the rollout was not followed")
+                self._stop.wait(LOOK_INTERVAL)
+
+    def look_at_record(self) -> None:
+        """Route by the newest revision, if it is another one."""
+        self._show_problem()
+        record = self._records.record
+        if record is self._record:
+            return
+        with self._lock:
+            self._record = record
+            self._versions.retry_soon()
+        self._apply()
+        self._wake.set()
+
+    def run(self, *, nice: bool = False) -> None:
+        """Load and unload versions until `stop` is set. `nice`: whether loading may have a lower priority."""
+        if nice:
+            lower_priority()
+        while not self._stop.is_set():
+            self._wake.wait(LOOK_INTERVAL)
+            self._wake.clear()
+            if not self._stop.is_set():
+                self.look_at_versions()
+
+    def look_at_versions(self) -> None:
+        """Load what is missing, and unload what nobody needs."""
+        self._unload_free()
+        if self._load_missing():
+            self._apply()
+
+    def close(self) -> None:
+        """Unload all versions, and leave the control topic."""
+        self._versions.close()
+        self._records.close()
+
+    def _wanted(self) -> list[int]:
+        """The versions that the newest revision needs."""
+        record = self._record
+        if record is None:
+            return [self._versions.first.model.version]
+        own = self._versions.first.model.name
+        return [record.variants[at].version for at in needed(record) if record.variants[at].model == own]
+
+    def _load_missing(self) -> bool:
+        """Returns whether something changed that routing depends on."""
+        changed = False
+        for version in list(self._versions.missing(self._wanted())):
+            if version in self._wanted() and not self._stop.is_set():  # it may have changed meanwhile
+                changed |= self._versions.load(version)
+        return changed
+
+    def _apply(self) -> None:
+        """Route by the newest revision, with the versions that are loaded now."""
+        with self._lock:
+            record = self._record
+            opened = self._versions.first.opened if record is None else self._opened(record)
+            if opened is None or opened is self._serving:
+                return
+            self._begin_series(record)
+            before, self._serving = self._serving, opened
+            self._pool.switch_to(opened)
+            self._old.append(before)
+            self._show(record)
+
+    def _opened(self, record: RolloutRecord) -> OpenedRollout | None:
+        """The rollout with what is loaded of it; None: the version that is to answer isn't loaded yet."""
+        name = self._versions.first.model.name
+        wanted = [at for at in needed(record) if record.variants[at].model == name]
+        loaded = {at: found for at in wanted if (found := self._versions.get(record.variants[at].version)) is not None}
+        chosen = fallback(record, loaded.keys())
+        if chosen is None:
+            log.warning(
+                "%s waits: none of its versions is loaded yet. Until then, the state before goes on", _told(record)
+            )
+            return None
+        absent = [
+            at for at in wanted if at not in loaded and not self._versions.has_failed(record.variants[at].version)
+        ]
+        plan = record.plan()
+        if foreign := sorted({variant.model for variant in record.variants} - {name}):
+            log.warning(
+                "%s: expected versions of model %s, found model %s: the baseline answers its events. Start the rollout anew",
+                _told(record),
+                name,
+                ", ".join(foreign),
+            )
+        if unknown := sorted({each.field for each in plan.fields} - set(self._override_fields)):
+            log.warning(
+                "%s: overrides by %s have no effect: name the fields in `rollout.override_fields`, and restart the workers",
+                _told(record),
+                ", ".join(unknown),
+            )
+        router = RolloutRouter(plan, self._override_fields, absent=absent, fallback=chosen)
+        variants = [
+            OpenedVariant(
+                variant.name,
+                ModelId(variant.model, variant.version),
+                loaded[at].opened if at in loaded else None,
+                self._outage(variant.name, variant.version),
+            )
+            for at, variant in enumerate(record.variants)
+        ]
+        return OpenedRollout(
+            record.rollout, record.revision, variants, plan.shares, chosen, router.assigned, self._sample
+        )
+
+    def _outage(self, name: str, version: int) -> VariantOutage:
+        """The same for all revisions, so that a version that fails isn't asked again after each change."""
+        key = name, version
+        if key not in self._outages:
+            told = f"variant {name}, version {version} of model {self._versions.first.model.name},"
+            self._outages[key] = VariantOutage(told, self._metrics)
+        return self._outages[key]
+
+    def _unload_free(self) -> None:
+        with self._lock:
+            self._old = [old for old in self._old if self._pool.is_in_use(old)]
+            in_use = {version for each in (*self._old, self._serving) for version in _versions_of(each)}
+            free = self._versions.take_unneeded(
+                self._wanted(), in_use
+            )  # under the lock: none of them is routed to after it
+        for loaded in free:
+            self._versions.unload(loaded)
+
+    def _begin_series(self, record: RolloutRecord | None) -> None:
+        for variant in () if record is None else record.variants:
+            self._metrics.count(m.PREDICTIONS, 0, variant.model, str(variant.version), variant.name)
+
+    def _show(self, record: RolloutRecord | None) -> None:
+        """Put the revision into the metrics and the log."""
+        for labels in self._shown:
+            self._metrics.forget(m.ROLLOUT_SHARE, *labels)
+            self._metrics.forget(m.ROLLOUT_LOADED, *labels)
+        self._shown = []
+        if record is None:
+            self._metrics.set(m.ROLLOUT_REVISION, NO_ROLLOUT)
+            log.info("there is no rollout any more: version %d answers", self._versions.first.model.version)
+            return
+        shares = record.plan().shares.tolist()
+        for at in needed(record):
+            variant = record.variants[at]
+            labels = variant.name, variant.model, str(variant.version)
+            self._shown.append(labels)
+            self._metrics.set(m.ROLLOUT_SHARE, shares[at], *labels)
+            self._metrics.set(m.ROLLOUT_LOADED, self._versions.get(variant.version) is not None, *labels)
+        self._metrics.set(m.ROLLOUT_REVISION, record.revision)
+        if record is self._told:
+            return
+        self._told = record
+        told = ", ".join(
+            f"{own.name} (version {own.version}) {share:.4g} %"
+            for own, share in zip(record.variants, [100 * share for share in shares], strict=True)
+        )
+        log.info("%s, %s: %s", _told(record), record.state, told)
+
+    def _show_problem(self) -> None:
+        self._metrics.set(m.ROLLOUT_UNREADABLE, bool(self._records.problem))
+
+
+def _versions_of(opened: Opened) -> set[int]:
+    """The versions that it has loaded."""
+    if isinstance(opened, OpenedRollout):
+        return {variant.id.version for variant in opened.variants if variant.opened is not None}
+    return {opened.id.version}
+
+
+def _told(record: RolloutRecord) -> str:
+    return f"revision {record.revision} of rollout {record.rollout}"

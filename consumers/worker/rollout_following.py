@@ -1,0 +1,116 @@
+"""Connects a worker with the rollout of its pipeline: the control topic, the versions, and what routes the events."""
+
+import logging
+from functools import partial
+
+from millstream.consumers.control.errors import ControlTopicError
+from millstream.consumers.control.reader import ControlReader
+from millstream.consumers.control.topic import open_reader, require_control_topic
+from millstream.consumers.errors import PlanError
+from millstream.consumers.execute.interface import Pool
+from millstream.consumers.models.pipeline_models import with_version
+from millstream.consumers.observability.health import Health
+from millstream.consumers.resilience.retry import Retry
+from millstream.consumers.rollout.record import RolloutRecord
+from millstream.consumers.schema_store import open_store
+from millstream.consumers.serving.held_versions import HeldVersions
+from millstream.consumers.serving.rollout_needs import preferred
+from millstream.consumers.serving.rollout_watch import RolloutWatch
+from millstream.consumers.serving.wanted_now import Target, wanted_now
+from millstream.consumers.worker.following import Following, loads_with_less_priority
+from millstream.consumers.worker.model_wait import live
+from millstream.consumers.worker.plan import Plan, check_outputs
+from millstream.consumers.worker.shared import Shared
+from millstream.consumers.worker.version_loader import VersionLoader
+from millstream.consumers.worker.worker import Stage
+from millstream.inference.errors import ModelRejected
+from millstream.inference.executors.opened import OpenedModel
+from millstream.pipeline.pipeline import Pipeline
+from millstream.topics.admin import Admin
+
+log = logging.getLogger(__name__)
+
+
+def read_rollout(pipeline: Pipeline, admin: Admin, retry: Retry) -> ControlReader:
+    """Read the control topic to its end. The worker goes on with the reader.
+
+    Args:
+        pipeline: with a rollout.
+        admin: of the cluster.
+        retry: waits while the schema registry is away.
+
+    Raises:
+        ControlTopicError: the topic doesn't exist or is unfit, or nobody can tell what the state of the rollout is.
+        BrokerUnreachableError: no broker answers.
+    """
+    require_control_topic(admin, pipeline)
+    reader = open_reader(pipeline, open_store(pipeline), say=log.warning)
+    try:
+        retry.call("schemas", reader.read_to_end)
+        if reader.unknown:
+            raise ControlTopicError(
+                f"the state of the rollout of {pipeline.name} is unknown, so no version can be chosen: {reader.problem}. Write a "
+                f"new state: millstream rollout start {pipeline.named}"
+            )
+    except BaseException:
+        reader.close()
+        raise
+    return reader
+
+
+def with_baseline(pipeline: Pipeline, record: RolloutRecord | None) -> Pipeline:
+    """The pipeline with the version that the record names: the baseline, or what took its place. None: as it is."""
+    if record is None:
+        return pipeline
+    baseline = record.variants[preferred(record)]
+    if baseline.model != pipeline.model.name:
+        raise PlanError(
+            f"{pipeline.at('model', 'name')}: expected {baseline.model}, because the pipeline's rollout is of this model, found "
+            f"{pipeline.model.name}. Name another topic in `rollout.topic`, or start the rollout anew."
+        )
+    return with_version(pipeline, baseline.version)
+
+
+def follow_rollout(
+    plan: Plan, shared: Shared, reader: ControlReader, health: Health, first: OpenedModel, pool: Pool
+) -> Following:
+    """What follows the rollout in a worker.
+
+    Args:
+        plan: the pipeline, with its baseline.
+        shared: what the stages share.
+        reader: of the control topic, read to its end.
+        health: is told that the worker lives while it loads versions.
+        first: the baseline.
+        pool: runs the versions.
+    """
+    pipeline, metrics = plan.pipeline, shared.metrics
+    assert pipeline.rollout is not None
+    answered = check_outputs(plan.model, plan.executor)
+    sample = None if isinstance(answered, ModelRejected) else answered
+    loader = VersionLoader(plan, sample)
+    model = pipeline.model
+
+    def find(version: int) -> Target:
+        return wanted_now(lambda: plan.models.source, model.name, version, pipeline.at("model"))
+
+    watch = RolloutWatch(
+        pool,
+        reader,
+        HeldVersions(loader.first(first), find, loader, metrics),
+        override_fields=pipeline.rollout.override_fields,
+        sample=sample,
+        stop=shared.ending.abandon,
+        metrics=metrics,
+    )
+
+    def prepare() -> None:
+        health.waiting_for = "the versions of the rollout"
+        with live(health):
+            watch.start()
+
+    stages: list[Stage] = [
+        ("models", partial(watch.run, nice=loads_with_less_priority(plan))),
+        ("rollout", watch.follow),
+    ]
+    return Following(stages, watch.close, prepare)
