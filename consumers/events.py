@@ -273,6 +273,18 @@ class MicroBatch:
         return join_rows([rows_between(part.block.tensors, part.first, part.last) for part in filled])
 
 
+def joined_parts(batches: Sequence[MicroBatch]) -> tuple[BatchSlice, ...]:
+    """The ranges of all batches. Ranges of a block that follow each other are joined."""
+    found: list[BatchSlice] = []
+    for part in (part for batch in batches for part in batch.parts):
+        last = found[-1] if found else None
+        if last is not None and last.block is part.block and last.stop == part.start:
+            found[-1] = BatchSlice(part.block, last.start, part.stop, last.first, part.last)
+        else:
+            found.append(part)
+    return tuple(found)
+
+
 @dataclass(frozen=True, slots=True)
 class BatchResult:
     """A micro-batch with its results."""

@@ -60,6 +60,8 @@ class AsyncExecutorPool:
         name = "the event loop of the executor (it must never block; limits.batch_timeout)"
         watch(lambda: None if self._closed else (name, self._ticks), stalled_after)
 
+    together = 1  # see `Pool.together`
+
     def submit(self, batch: MicroBatch) -> None:
         """See `Pool.submit`. A batch that is too large for the executor becomes several, which run at the same time."""
         most = self._switch.current.max_events

@@ -91,7 +91,7 @@ class BatchStart:
         if work is not None:
             events = batch.events
             self._note_events(events)
-            self._note_fill(events / self._max_events)
+            self._note_fill(min(events / self._max_events, 1.0))  # more events: several batches that run as one
         return work
 
     def is_over(self, work: Work) -> bool:

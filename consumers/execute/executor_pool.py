@@ -9,13 +9,15 @@ from millstream.consumers.events import MicroBatch
 from millstream.consumers.execute.flights import Flights
 from millstream.consumers.execute.opened_rollout import Opened
 from millstream.consumers.execute.reorder_buffer import Ordering
-from millstream.consumers.execute.result_buffer import ResultBuffer
+from millstream.consumers.execute.result_buffer import MAX_DELAY, ResultBuffer
 from millstream.consumers.execute.runner import Runner
 from millstream.consumers.execute.served import ServedModel
 from millstream.consumers.execute.version_switch import VersionSwitch
 from millstream.consumers.resilience.leaving import LibraryThread
 
 SHUTDOWN_TIMEOUT = 1.0  # seconds for all threads to end
+# Full batches that a rollout with several live versions gets as one, if its models are fast.
+TOGETHER = 4
 
 
 class ExecutorPool:
@@ -53,6 +55,7 @@ class ExecutorPool:
         self._flights = Flights(results, ordering=ordering, abandon=abandon)
         self._results = results
         self._fail = fail
+        self._took = 0.0  # seconds that the models took for the last batch
         self._waiting: SimpleQueue[tuple[int, MicroBatch, ServedModel] | None] = SimpleQueue()
         self._threads = [
             LibraryThread(partial(self._run, at, runner), f"executor-{at}")
@@ -61,6 +64,11 @@ class ExecutorPool:
         self._most = len(runners) + ahead
         for thread in self._threads:
             thread.start()
+
+    @property
+    def together(self) -> int:
+        """See `Pool.together`. With threads, several batches run at a time instead, or wait for a GPU."""
+        return TOGETHER if not self._threads and self._took < MAX_DELAY and self._switch.current.is_split else 1
 
     def submit(self, batch: MicroBatch) -> None:
         """See `Pool.submit`."""
@@ -73,6 +81,7 @@ class ExecutorPool:
             result = self._runners[0].answer(self._flights.next_number(), batch, served.slots[0])
         finally:
             self._switch.release(served)
+        self._took = result.seconds
         self._results.keep(result)
 
     def flush(self) -> None:

@@ -9,6 +9,14 @@ from millstream.consumers.execute.opened_rollout import Opened
 class Pool(Protocol):
     """Runs micro-batches, and passes their results on in the order that `ordering` demands. One thread calls it."""
 
+    @property
+    def together(self) -> int:
+        """How many full batches may be submitted as one. It is more than 1 if several models share their events.
+
+        Each model then gets batches that are about as full as one model's would be.
+        """
+        ...
+
     def submit(self, batch: MicroBatch) -> None:
         """Run a batch, or queue it once there is room.
 

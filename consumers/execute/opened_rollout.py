@@ -1,7 +1,7 @@
 """The model versions of a rollout that are loaded, and what a worker routes by."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from millstream.consumers.events import MicroBatch
 from millstream.consumers.execute.variant_outage import VariantOutage
@@ -16,7 +16,7 @@ class Assigned:
     """What a rollout chose for the events of a micro-batch."""
 
     variant: Ints  # [events], the index of each event's variant
-    randomised: Mask  # [events], whether the hash of the key chose it
+    randomised: Mask | None  # [events], whether the hash of the key chose it; None: always
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +40,10 @@ class OpenedRollout:
     fallback: int  # index of the variant that answers if another can't: the baseline. It is loaded
     route: Callable[[MicroBatch, Ints | None], Assigned]  # takes a batch and the rows of it that run; None: all
     sample: Tensors | None = None  # what the fallback answers to a blank event; None: not known
+    is_split: bool = field(init=False)  # whether several variants have events of their own
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_split", int((self.shares > 0).sum()) > 1)
 
     @property
     def models(self) -> tuple[ModelId, ...]:

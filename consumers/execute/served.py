@@ -75,3 +75,8 @@ class ServedModel:
 
     model: Opened
     slots: Sequence[Slot]  # one for each
+
+    @property
+    def is_split(self) -> bool:
+        """Whether several models have events of their own."""
+        return isinstance(self.model, OpenedRollout) and self.model.is_split

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -75,10 +75,11 @@ class VariantRun:
 
     def choices(self, rows: Ints) -> RowChoices:
         """How the variants of these rows were chosen. `rows`: of the micro-batch, after `run`."""
-        assigned, randomised = self._assigned.variant[rows], self._assigned.randomised[rows]
+        assigned = self._assigned.variant if len(rows) == self._events else self._assigned.variant[rows]
         count = len(self._isolations)
-        if not self._moved and randomised.all():
+        if not self._moved and self._assigned.randomised is None:
             return RowChoices([self._choice(at, at, randomised=True) for at in range(count)], assigned)
+        randomised = np.int64(1) if self._assigned.randomised is None else self._assigned.randomised[rows]
         places = (assigned * count + self._answered_by[rows]) * 2 + randomised
         used = np.flatnonzero(np.bincount(places, minlength=1))
         number = np.zeros(int(used.max(initial=0)) + 1, np.int64)
@@ -116,7 +117,7 @@ class VariantRun:
         isolation = self._isolations[variant]
         assert isolation is not None
         whole = len(rows) == self._events
-        inputs = self._inputs if whole else {name: array[rows] for name, array in self._inputs.items()}
+        inputs = self._inputs if whole else {name: _taken(array, rows) for name, array in self._inputs.items()}
         started = time.perf_counter()
         outputs, own, rejected = isolation.run(inputs)
         self._ms[variant] = (time.perf_counter() - started) * 1000
@@ -134,37 +135,48 @@ class VariantRun:
         if not parts:
             return {}, np.empty(0, np.int64), rejected
         if len(parts) == 1:
-            (outputs, rows), answered_by = parts[0], self._answered_by
-            return {**outputs, ANSWERED_BY: answered_by[rows]}, rows, rejected
-        rows = all_rows(self._events)
-        places = rows
+            outputs, rows = parts[0]
+            return {**outputs, ANSWERED_BY: self._answered_by_of(rows)}, rows, rejected
+        rows, places = all_rows(self._events), None
         if rejected:
             there = np.zeros(self._events, np.bool_)
             for part in parts:
                 there[part.rows] = True
             rows, places = np.flatnonzero(there), there.cumsum() - 1
         joined = {name: _scattered(name, parts, places, len(rows)) for name in parts[0].outputs}
-        return {**joined, ANSWERED_BY: self._answered_by[rows]}, rows, rejected
+        return {**joined, ANSWERED_BY: self._answered_by_of(rows)}, rows, rejected
+
+    def _answered_by_of(self, rows: Ints) -> Ints:
+        return self._answered_by if len(rows) == self._events else self._answered_by[rows]
 
     def _named(self, variant: int, row: int, why: Rejection) -> Rejection:
         """The rejection with the model that rejects the event."""
         one = self._rollout.variants[variant]
-        randomised = bool(self._assigned.randomised[row])
+        randomised = self._assigned.randomised is None or bool(self._assigned.randomised[row])
         choice = self._choice(int(self._assigned.variant[row]), variant, randomised=randomised)
         return why._replace(model=LetterModel(one.id.name, one.id.version, one.name, choice))
 
 
 def _groups(variants: Ints, count: int) -> list[tuple[int, Ints]]:
     """Each variant that has events, with their rows, ascending."""
+    others = np.flatnonzero(variants)
+    if not len(others):
+        return [(0, all_rows(len(variants)))]
+    if count == 2:
+        if len(others) == len(variants):
+            return [(1, all_rows(len(variants)))]
+        return [(0, np.flatnonzero(variants == 0)), (1, others)]
     sizes = np.bincount(variants, minlength=count).tolist()
-    used = [variant for variant, size in enumerate(sizes) if size]
-    if len(used) == 1:
-        return [(used[0], all_rows(len(variants)))]
-    return [(variant, np.flatnonzero(variants == variant)) for variant in used]
+    return [(variant, np.flatnonzero(variants == variant)) for variant, size in enumerate(sizes) if size]
 
 
-def _scattered(name: str, parts: Sequence[_Answered], places: Ints, rows: int) -> npt.NDArray[np.generic]:
-    """An output of all variants, in the order of the events."""
+def _taken(array: Any, rows: Ints) -> Any:
+    """These rows of an input. `take` is faster than an index, but inputs of variable length don't have it."""
+    return array.take(rows, axis=0) if isinstance(array, np.ndarray) else array[rows]
+
+
+def _scattered(name: str, parts: Sequence[_Answered], places: Ints | None, rows: int) -> npt.NDArray[np.generic]:
+    """An output of all variants, in the order of the events. `places`: of the events' rows; None: all events have outputs."""
     arrays = [part.outputs[name] for part in parts]
     dtypes = {array.dtype for array in arrays}
     dtype = dtypes.pop() if len(dtypes) == 1 else np.result_type(*arrays)
@@ -175,7 +187,7 @@ def _scattered(name: str, parts: Sequence[_Answered], places: Ints, rows: int) -
                 f"output `{name}`: versions of a rollout give it the shapes {list(joined.shape[1:])} and "
                 f"{list(array.shape[1:])} per event. Give it one shape, whichever event it is of."
             )
-        joined[places[part.rows]] = array
+        joined[part.rows if places is None else places[part.rows]] = array
     return joined
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from millstream.consumers.events import BatchSlice, MicroBatch
+from millstream.consumers.events import BatchSlice, DecodedBatch, MicroBatch
 from millstream.consumers.execute.opened_rollout import Assigned
 from millstream.consumers.rollout.routing import RoutingPlan, route
 from millstream.schemas.arrays import Ints
@@ -35,43 +35,59 @@ class RolloutRouter:
         self._fallback = fallback
         shares = self._plan.shares
         whole = int(shares.argmax())
+        self._known: tuple[DecodedBatch, Assigned] | None = None  # the block that was routed last
         # If one variant has all events, no key needs a hash.
         self._only = whole if shares[whole] == 1 and not plan.keys and not known else None
 
     def assigned(self, batch: MicroBatch, rows: Ints | None) -> Assigned:
         """The variants of the events in these rows of the batch; None: of all."""
-        events = batch.events if rows is None else len(rows)
+        parts = [self._of_part(part) for part in batch.parts if part.last > part.first]
+        variant = parts[0].variant if len(parts) == 1 else np.concatenate([part.variant for part in parts])
+        randomised = None
+        if not all(part.randomised is None for part in parts):
+            randomised = np.concatenate(
+                [np.ones(len(part.variant), np.bool_) if part.randomised is None else part.randomised for part in parts]
+            )
+        if rows is None:
+            return Assigned(variant, randomised)
+        return Assigned(variant[rows], None if randomised is None else randomised[rows])
+
+    def _of_part(self, part: BatchSlice) -> Assigned:
+        """The variants of a part's events. Batches are parts of larger blocks, and routing a whole block costs less."""
+        known = self._known  # read once: another thread may replace it
+        if known is None or known[0] is not part.block:
+            known = self._known = part.block, self._of_block(part.block)
+        variant, randomised = known[1].variant, known[1].randomised
+        where = slice(part.first, part.last)
+        return Assigned(variant[where], None if randomised is None else randomised[where])
+
+    def _of_block(self, block: DecodedBatch) -> Assigned:
+        events = len(block.good)
         if self._only is not None:
-            variant = np.full(events, self._only)
-            randomised = np.ones(events, np.bool_)
+            variant, randomised = np.full(events, self._only), None
         else:
-            routed = route(self._plan, routing_keys(batch, rows), self._texts(batch, rows))
-            variant, randomised = routed.variant.astype(np.int64), routed.randomised
+            routed = route(self._plan, routing_keys(block), self._texts(block))
+            variant = routed.variant.astype(np.int64)
+            randomised = None if routed.randomised.all() else routed.randomised
         if len(self._absent):
             variant[np.isin(variant, self._absent)] = self._fallback
             randomised = np.zeros(events, np.bool_)
         return Assigned(variant, randomised)
 
-    def _texts(self, batch: MicroBatch, rows: Ints | None) -> dict[str, Sequence[str | None]]:
+    def _texts(self, block: DecodedBatch) -> dict[str, Sequence[str | None]]:
         """The values of the fields that overrides name."""
         if not self._fields:
             return {}
-        table = batch.features(np.arange(batch.events) if rows is None else rows, self._fields)
-        return {field: texts_of(table[field]) for field in self._fields}
+        assert block.features is not None
+        return {field: texts_of(block.features[field]) for field in self._fields}
 
 
-def routing_keys(batch: MicroBatch, rows: Ints | None = None) -> Packed:
-    """The routing keys of the events in these rows; None: of all. A key is the record's, or else the event ID in UTF-8."""
-    keys = Packed.concat([_keys_of(part) for part in batch.parts if part.last > part.first])
-    return keys if rows is None else keys.take(rows)
-
-
-def _keys_of(part: BatchSlice) -> Packed:
-    keys = part.event_keys
+def routing_keys(block: DecodedBatch) -> Packed:
+    """The routing keys of a block's events. A key is the record's, or else the event ID in UTF-8."""
+    keys = BatchSlice(block, 0, len(block.offsets), 0, len(block.good)).event_keys
     if isinstance(keys, Packed):
         return keys
-    ids = part.block.ids[part.first : part.last].utf8
-    return Packed.of([own if key is None else key for key, own in zip(keys, ids, strict=True)])
+    return Packed.of([own if key is None else key for key, own in zip(keys, block.ids.utf8, strict=True)])
 
 
 def texts_of(column: Column) -> Sequence[str | None]:

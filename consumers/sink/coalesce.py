@@ -7,7 +7,7 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from millstream.consumers.events import BatchResult, BatchSlice, MicroBatch, Rejection
+from millstream.consumers.events import BatchResult, Rejection, joined_parts
 from millstream.inference.executors.interface import join_rows
 from millstream.schemas.rollout_choices import RolloutChoice, RowChoices
 
@@ -40,7 +40,7 @@ def _joined(answers: Sequence[BatchResult]) -> BatchResult:
         start += answered.batch.events
     return replace(
         first,
-        batch=replace(first.batch, parts=_ranges([answered.batch for answered in answers])),
+        batch=replace(first.batch, parts=joined_parts([answered.batch for answered in answers])),
         outputs=join_rows([answered.outputs for answered in answers]),
         rows=np.concatenate(rows),
         rejected=rejected,
@@ -71,15 +71,3 @@ def _choices(answers: Sequence[BatchResult]) -> RowChoices | None:
         of_rows.append(answered.choices.of_rows + len(choices))
         choices += answered.choices.choices
     return RowChoices(choices, np.concatenate(of_rows))
-
-
-def _ranges(batches: Sequence[MicroBatch]) -> tuple[BatchSlice, ...]:
-    """The ranges of all batches. Ranges of a block that follow each other are joined."""
-    found: list[BatchSlice] = []
-    for part in (part for batch in batches for part in batch.parts):
-        last = found[-1] if found else None
-        if last is not None and last.block is part.block and last.stop == part.start:
-            found[-1] = BatchSlice(part.block, last.start, part.stop, last.first, part.last)
-        else:
-            found.append(part)
-    return tuple(found)
