@@ -98,12 +98,7 @@ def _cpu_seconds(pid: int) -> float:
 
 def markdown(report: dict[str, Any]) -> str:
     """The report for people."""
-    found = {
-        name: {
-            what: median(turn[what] for turn in report["turns"] if turn["name"] == name) for what in ("all", "models")
-        }
-        for name in SPLITS
-    }
+    found = {name: median(turn["us"] for turn in report["turns"] if turn["name"] == name) for name in SPLITS}
     one = found["one version"]
     rows = "".join(f"| {name} | {took:.2f} | {took / one:.3f} |\n" for name, took in found.items())
     parts = "".join(f"| {name} | {took:.3f} |\n" for name, took in report["parts"].items())

@@ -9,25 +9,32 @@ from dataclasses import fields
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput
 
-_ADVICE = "Restart the workers to change over to it, or export the model with the same"
+RESTART = "Restart the workers to change over to it"
 
 
-def misfit(served: ModelVersion, new: ModelVersion) -> str | None:
-    """The first difference that matters, as a sentence; None: `new` can take the place of `served`."""
-    return _inputs_misfit(served, new) or _outputs_misfit(served, new)
+def misfit(served: ModelVersion, new: ModelVersion, advice: str = RESTART) -> str | None:
+    """The first difference that matters, as a sentence; None: `new` can take the place of `served`.
+
+    Args:
+        served: the version that is served.
+        new: the other one.
+        advice: what to do, if it is to be served as it is.
+    """
+    advice = f"{advice}, or export the model with the same"
+    return _inputs_misfit(served, new, advice) or _outputs_misfit(served, new, advice)
 
 
-def _inputs_misfit(served: ModelVersion, new: ModelVersion) -> str | None:
+def _inputs_misfit(served: ModelVersion, new: ModelVersion, advice: str) -> str | None:
     before = {entry.tensor: entry for entry in served.signature.inputs}
     after = {entry.tensor: entry for entry in new.signature.inputs}
     if before.keys() != after.keys():
         return (
             f"{new.place}: expected the inputs {_listed(before)} of version {served.version}, found {_listed(after)}. "
-            f"{_ADVICE} inputs."
+            f"{advice} inputs."
         )
     for name, entry in before.items():
         if entry != after[name]:
-            return f"{new.place}: input `{name}`: {_difference(entry, after[name], served.version)}. {_ADVICE} inputs."
+            return f"{new.place}: input `{name}`: {_difference(entry, after[name], served.version)}. {advice} inputs."
     return None
 
 
@@ -41,13 +48,13 @@ def _difference(before: TensorInput, after: TensorInput, version: int) -> str:
     return f"expected {field.name} {_shown(expected)} as in version {version}, found {_shown(found)}"
 
 
-def _outputs_misfit(served: ModelVersion, new: ModelVersion) -> str | None:
+def _outputs_misfit(served: ModelVersion, new: ModelVersion, advice: str) -> str | None:
     before, after = _output_names(served), _output_names(new)
     if before == after:
         return None
     return (
         f"{new.place}: expected the outputs {_listed(before)} of version {served.version}, found {_listed(after)}. "
-        f"{_ADVICE} names of outputs."
+        f"{advice} names of outputs."
     )
 
 

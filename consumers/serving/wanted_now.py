@@ -23,7 +23,7 @@ def wanted_now(source: Callable[[], ModelSource], name: str, wanted: Wanted, pla
     Args:
         source: returns where the model is.
         name: the model's.
-        wanted: `latest` or an alias.
+        wanted: a number, `latest` or an alias.
         place: of the pipeline file's option, for messages.
 
     Raises:
@@ -38,4 +38,11 @@ def wanted_now(source: Callable[[], ModelSource], name: str, wanted: Wanted, pla
     except ModelConfigError as error:
         raise NotServed("repository", str(error), transient=True) from error
     except KeyError:
-        raise NotServed("repository", f"{place}: version {number} was deleted just now.", transient=True) from None
+        if number != wanted:
+            raise NotServed("repository", f"{place}: version {number} was deleted just now.", transient=True) from None
+        found = ", ".join(map(str, sorted(versions))) or "none"
+        raise NotServed(
+            "repository",
+            f"{place}: expected version {number} of model {name} in the repository, found {found}. Add it, or name another.",
+            transient=True,
+        ) from None

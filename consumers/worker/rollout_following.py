@@ -30,6 +30,9 @@ from millstream.topics.admin import Admin
 
 log = logging.getLogger(__name__)
 
+ADVICE = "Name another version in the rollout"
+"""What to do about a version that is refused."""
+
 
 def read_rollout(pipeline: Pipeline, admin: Admin, retry: Retry) -> ControlReader:
     """Read the control topic to its end. The worker goes on with the reader.
@@ -88,7 +91,7 @@ def follow_rollout(
     assert pipeline.rollout is not None
     answered = check_outputs(plan.model, plan.executor)
     sample = None if isinstance(answered, ModelRejected) else answered
-    loader = VersionLoader(plan, sample)
+    loader = VersionLoader(plan, sample, advice=ADVICE, may_reject_blank=sample is None)
     model = pipeline.model
 
     def find(version: int) -> Target:

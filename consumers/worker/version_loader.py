@@ -11,7 +11,7 @@ from millstream.consumers.errors import PlanError
 from millstream.consumers.execute.variant_run import outputs_misfit
 from millstream.consumers.serving.errors import NotServed, Reason
 from millstream.consumers.serving.loaded import Loaded
-from millstream.consumers.serving.misfit import misfit
+from millstream.consumers.serving.misfit import RESTART, misfit
 from millstream.consumers.serving.wanted_now import Target
 from millstream.consumers.worker.plan import Plan, check_outputs, open_copies
 from millstream.inference.errors import ModelConfigError, ModelRejected, SourceUnavailable
@@ -28,14 +28,20 @@ log = logging.getLogger(__name__)
 class VersionLoader:
     """Loads versions of a pipeline's primary. One thread calls it."""
 
-    def __init__(self, plan: Plan, sample: Tensors | None = None) -> None:
+    def __init__(
+        self, plan: Plan, sample: Tensors | None = None, *, advice: str = RESTART, may_reject_blank: bool = False
+    ) -> None:
         """Args:
         plan: the pipeline, with the version that the worker started with.
         sample: outputs whose types and shapes each version must have; None: only the names of outputs must be the same.
+        advice: what to do, if a version that is refused is to be served as it is.
+        may_reject_blank: whether a version is put to work that rejects a blank event.
         """
         self._plan = plan
         self._pipeline = plan.pipeline
         self._sample = sample
+        self._advice = advice
+        self._may_reject_blank = may_reject_blank
 
     def first(self, opened: OpenedModel) -> Loaded:
         """The version that the worker started with, which is opened already."""
@@ -79,7 +85,7 @@ class VersionLoader:
             model = model.with_time_formats(partial(time_format, self._plan.reader))
         except Exception as error:
             raise _refusal("load", error) from error
-        if (difference := misfit(served.model, model)) is not None:
+        if (difference := misfit(served.model, model, self._advice)) is not None:
             raise NotServed("signature", difference)
         beside = served.opened.executors[0]
         try:
@@ -95,7 +101,7 @@ class VersionLoader:
 
     def _warm_up(self, model: ModelVersion, executors: Sequence[ModelExecutor], served: object) -> None:
         first = executors[0]
-        _check_kind(model, first, served)
+        _check_kind(model, first, served, self._advice)
         try:
             for executor in executors:
                 executor.warm_up()
@@ -103,22 +109,24 @@ class VersionLoader:
         except Exception as error:
             raise _refusal("warm_up", error) from error
         if isinstance(answered, ModelRejected):  # nothing shows that it would answer a real event
+            if self._may_reject_blank:
+                return
             raise NotServed(
                 "warm_up",
                 f"{model.place}: it rejects a blank event: {answered}. Only a real event can show whether it works: run "
-                f"`millstream predict` with it, then restart the workers to change over to it.",
+                f"`millstream predict` with it. {self._advice}.",
             )
         if self._sample is not None and (difference := outputs_misfit(self._sample, answered)) is not None:
             raise NotServed("signature", f"{model.place}: {difference}")
 
 
-def _check_kind(model: ModelVersion, new: ModelExecutor, served: object) -> None:
-    """Check that the pool of the served executor can run the new one. Raises NotServed."""
+def _check_kind(model: ModelVersion, new: ModelExecutor, served: object, advice: str) -> None:
+    """Check that the pool of the served executor can run the new one. Raises NotServed. `advice`: see `VersionLoader`."""
     if isinstance(new, BlockingExecutor) != isinstance(served, BlockingExecutor):
         raise NotServed(
             "signature",
             f"{model.place}: its executor {model.executor} runs batches in another way than the one that is served: one of them "
-            f"sends requests to a server. Restart the workers to change over to it.",
+            f"sends requests to a server. {advice}.",
         )
     if isinstance(new, BlockingExecutor) and isinstance(served, BlockingExecutor):
         has_quota = [
@@ -129,13 +137,13 @@ def _check_kind(model: ModelVersion, new: ModelExecutor, served: object) -> None
             raise NotServed(
                 "signature",
                 f"{model.place}: it has a quota of requests or tokens per minute, and the version that is served has none. "
-                f"Restart the workers to change over to it.",
+                f"{advice}.",
             )
     if new.device == "cuda" and model.runtime.cuda_graphs:
         raise NotServed(
             "load",
             f"{model.place}: a CUDA graph can't be captured while another version runs on the GPU, so a version with "
-            f"`runtime.cuda_graphs` isn't loaded beside it. Restart the workers to change over to it, or leave the option out.",
+            f"`runtime.cuda_graphs` isn't loaded beside it. {advice}, or leave the option out.",
         )
 
 

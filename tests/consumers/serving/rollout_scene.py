@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 from collections import Counter
 from dataclasses import replace
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import fastavro
+import yaml
+from confluent_kafka.admin import AdminClient
 
 from benchmarks.load import vector_events
 from millstream.consumers.control.topic import open_reader, open_writer
@@ -18,9 +21,9 @@ from millstream.consumers.schema_store import open_store
 from millstream.pipeline.loading import load_pipeline
 from millstream.schemas.records import ROLLOUT_PREDICTION
 from millstream.schemas.wire import HEAD_BYTES, schema_id_of
-from tests.broker.clients import create_topic, ensure_topic, produce
+from tests.broker.clients import create_topic, ensure_topic, produce, wait_until
 from tests.consumers.service import Service, value_of, vector_service
-from tests.consumers.serving.versions import delete_version, write_version
+from tests.consumers.serving.versions import CONFIG, delete_version, write_version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,6 +105,16 @@ class RolloutScene:
             open_writer(self.pipeline, store, reader).write(record)
         self.records[record.revision] = record
 
+    def write_foreign(self, value: bytes) -> None:
+        """Write something that is no rollout."""
+        produce(self.service.bootstrap, self.topic, [(self.pipeline.name.encode(), value)])
+
+    def delete_topic(self) -> None:
+        """Delete the control topic."""
+        admin = AdminClient({"bootstrap.servers": self.service.bootstrap})
+        admin.delete_topics([self.topic])[self.topic].result(30)
+        wait_until(lambda: self.topic not in admin.list_topics(timeout=10).topics, 30, "the topic to go")
+
     def _change(self, action: str) -> Change:
         return Change(f"c{len(self.records)}", 1_700_000_000_000, "test", action, "because")
 
@@ -129,6 +142,17 @@ class RolloutScene:
     def variants(self) -> Counter[str]:
         """How many predictions each variant has."""
         return Counter(row["variant"] for row in self.predictions())
+
+
+def write_python_version(models: Path, number: int, body: str) -> None:
+    """Add a version that runs this with `x`, and then answers its number, as the others do."""
+    version = models / str(number)
+    version.mkdir()
+    (version / "config.yaml").write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
+    lines = [*dedent(body).strip().splitlines(), f'return {{"score": np.full((len(x), 1), {number}, np.float32)}}']
+    head = "import time\n\nimport numpy as np\n\n\nclass Model:\n    def __init__(self, folder, device): pass\n\n"
+    head += '    def predict(self, inputs):\n        x = inputs["x"]\n'
+    (version / "model.py").write_text(head + "".join(f"        {line}\n" for line in lines), encoding="utf-8")
 
 
 def rollout_prediction_of(message: Message) -> dict[str, Any]:

@@ -24,9 +24,10 @@ from millstream.consumers.sink.delivery import Delivery
 from millstream.consumers.sink.result_sink import Outputs, Sink
 from millstream.inference.model_id import ModelId
 from millstream.schemas.avro.write import text
-from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder, decode_dead_letter
+from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder, LetterModel, decode_dead_letter
 from millstream.schemas.predictions import JsonPredictionEncoder, PredictionEncoder
-from millstream.schemas.records import PREDICTION
+from millstream.schemas.records import PREDICTION, ROLLOUT_DEAD_LETTER
+from millstream.schemas.rollout_choices import RolloutChoice, RowChoices
 from millstream.schemas.wire import HEAD_BYTES
 from tests.consumers.in_memory import EPOCHS, MODELS, GivenAssignment, answered, batch_of, block
 from tests.consumers.measured import measured
@@ -104,6 +105,60 @@ def results(draw: st.DrawFn) -> list[BatchResult]:
             BatchResult(len(found), batch, outputs, rows, rejected, np.full(len(rows), time), models, answered_by)
         )
     return found
+
+
+ROLLOUT_OUTPUTS = replace(
+    OUTPUTS,
+    predictions=PredictionEncoder(1, pipeline="p", variant="unused", rollout=True),
+    dead_letters=replace(
+        OUTPUTS.dead_letters, encoder=DeadLetterEncoder(ROLLOUT_DEAD_LETTER.reserved_id, rollout=True)
+    ),
+)
+CHOICES = [None, *(RolloutChoice("r1", revision, name, 0.5, True, 1.5) for revision in (1, 2) for name in "ab")]
+
+
+@st.composite
+def rollout_results(draw: st.DrawFn) -> list[BatchResult]:
+    """The results with what a rollout chose for each event, of several revisions."""
+    found = []
+    for one in draw(results()):
+        of_rows = draw(st.lists(st.sampled_from(range(len(CHOICES))), min_size=len(one.rows), max_size=len(one.rows)))
+        variants = tuple("ab"[: len(one.models)])
+        model = LetterModel("m", 2, "b", CHOICES[draw(st.sampled_from(range(len(CHOICES))))])
+        rejected = {row: why._replace(model=model) for row, why in one.rejected.items()}
+        choices = RowChoices(CHOICES, np.array(of_rows, np.int64))
+        found.append(replace(one, variants=variants, choices=choices, rejected=rejected))
+    return found
+
+
+@given(rollout_results())
+def test_results_of_a_rollout_written_together_are_the_same_records(made: list[BatchResult]) -> None:
+    together, ends = written([made], outputs=ROLLOUT_OUTPUTS)
+    alone, ends_alone = written([[one] for one in made], outputs=ROLLOUT_OUTPUTS)
+    assert together.predictions == alone.predictions
+    assert together.letters == alone.letters
+    assert ends == ends_alone
+    rejected = [why.model for one in made for why in one.rejected.values()]
+    found = [letter for letter, _ in together.letters if letter.model is not None]
+    assert Counter((letter.version, letter.variant, letter.rollout) for letter in found) == Counter(
+        (model.version, model.variant, model.choice) for model in rejected if model is not None
+    )
+
+
+def test_prediction_of_a_rollout_that_is_too_large_names_its_model_in_the_dead_letter() -> None:
+    choices = RowChoices(CHOICES, np.array([1, 3, 2], np.int64))
+    models = (ModelId("m", 1), ModelId("m", 2))
+    made = replace(
+        answered("eee"), models=models, answered_by=np.array([0, 1, 1]), variants=("a", "b"), choices=choices
+    )
+    outputs = replace(ROLLOUT_OUTPUTS, prediction_bytes=10)
+    delivery, _ = written([[made]], outputs=outputs)
+    assert delivery.predictions == []
+    assert [(letter.version, letter.variant, letter.rollout) for letter, _ in delivery.letters] == [
+        (1, "a", CHOICES[1]),
+        (2, "b", CHOICES[3]),
+        (2, "b", CHOICES[2]),
+    ]
 
 
 def written(

@@ -315,6 +315,14 @@ def test_full_micro_batches_do_not_wait() -> None:
     assert ended(thread)
 
 
+def test_full_micro_batches_run_as_one_where_the_pool_wants_them_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ExecutorPool, "together", 3)
+    given = Stage([polled([b"1"] * 30), None]).run()  # 4 events fill a batch
+    assert order(given) == list(range(30))
+    assert [one.batch.events for one in batches(given)] == [12, 12, 4, 2], "the last one is not full"
+    assert [len(one.batch.parts) for one in batches(given)] == [1, 1, 1, 1], "neighbours in a block are one range"
+
+
 def test_polls_of_one_assignment_are_decoded_together() -> None:
     given = Stage([polled([b"1"]), polled([b"1"] * 3, 1), None]).run()
     assert [len(one.batch.parts) for one in batches(given)] == [1]

@@ -1,0 +1,222 @@
+"""Each event of a micro-batch is answered by exactly one version of a rollout; failures stay inside a version."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.consumers.execute.batch_start import BatchStart
+from millstream.consumers.execute.opened_rollout import Assigned
+from millstream.consumers.execute.variant_outage import BACK_OFF, VariantOutage
+from millstream.consumers.observability import metrics as m
+from millstream.consumers.resilience.safety_net import SafetyNet
+from millstream.inference.errors import ExecutorLost, ExecutorUnavailable, ModelRejected
+from tests.consumers.execute.rollouts import rollout_of, slot_of_rollout
+from tests.consumers.in_memory import batch_of
+from tests.consumers.measured import Measured
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.consumers.events import BatchResult
+    from millstream.consumers.execute.opened_rollout import OpenedRollout
+    from millstream.inference.executors.interface import Inputs
+
+
+class Version:
+    """A version: `y` is its number times 1,000, plus the event's. It rejects some events, and may fail."""
+
+    def __init__(self, number: int, bad: frozenset[int] = frozenset()) -> None:
+        self.number = number
+        self.bad = bad
+        self.calls: list[list[int]] = []  # the events of each call
+        self.fails: Exception | None = None
+        self.dtype: Any = np.float64
+        self.width = 1
+
+    def run(self, inputs: Inputs) -> dict[str, Any]:
+        numbers = np.asarray(inputs["x"])[:, 0].astype(np.int64)
+        self.calls.append(numbers.tolist())
+        if self.fails is not None:
+            raise self.fails
+        if self.bad & set(numbers.tolist()):
+            raise ModelRejected("bad event")
+        return {"y": np.repeat((1000.0 * self.number + numbers)[:, None], self.width, axis=1).astype(self.dtype)}
+
+
+class Scene(Measured):
+    """Runs batches on a rollout."""
+
+    def __init__(self, *versions: Version, **options: Any) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.versions = versions
+        self.outages = [VariantOutage(f"variant {each.number}", self.metrics, lambda: self.now) for each in versions]
+        self.options = options
+
+    def rollout(self, route: Callable[..., Assigned] | None = None, **options: Any) -> OpenedRollout:
+        runs = [each.run for each in self.versions]
+        return rollout_of(*runs, metrics=self.metrics, route=route, outages=self.outages, **options)
+
+    def answer(self, kinds: str, rollout: OpenedRollout, tries: int = 1, **isolation: Any) -> BatchResult:
+        """The result of a batch; it is run again after an outage of the baseline."""
+        slot = slot_of_rollout(rollout, **isolation)
+        work = BatchStart(max_events=64, is_outdated=lambda _batch: False, metrics=self.metrics).work_of(
+            batch_of(kinds)
+        )
+        assert work is not None
+        begun = slot.begin(work)
+        for _ in range(tries - 1):
+            with pytest.raises(ExecutorUnavailable):
+                begun.run()
+        for each in self.versions if tries > 1 else ():
+            each.fails = None
+        result = begun.run()
+        assert begun.choices is not None
+        return work.result(0, result, 0.0, slot.models, begun.variants, begun.choices(result[1]))
+
+    def fallbacks(self, reason: str) -> float:
+        return self.value(m.ROLLOUT_FALLBACKS, variant="canary", reason=reason) or 0
+
+
+def given_route(variants: list[int], randomised: list[bool] | None = None) -> Callable[..., Assigned]:
+    def route(_batch: object, rows: Any) -> Assigned:
+        assert rows is None
+        return Assigned(np.array(variants, np.int64), None if randomised is None else np.array(randomised))
+
+    return route
+
+
+@given(st.data())
+def test_each_event_is_answered_by_its_version_as_if_alone_and_bad_ones_are_rejected_by_it(data: st.DataObject) -> None:
+    events = data.draw(st.integers(1, 12))
+    variants = data.draw(st.lists(st.integers(0, 2), min_size=events, max_size=events))
+    randomised = data.draw(st.none() | st.lists(st.booleans(), min_size=events, max_size=events))
+    bad = [frozenset(data.draw(st.sets(st.integers(0, events - 1)))) for _ in range(3)]
+    scene = Scene(*[Version(at + 1, own) for at, own in enumerate(bad)])
+    found = scene.answer("e" * events, scene.rollout(given_route(variants, randomised)), max_events=4)
+    rejected = {row for row, variant in enumerate(variants) if row in bad[variant]}
+    assert found.rejected.keys() == rejected
+    assert found.rows.tolist() == [row for row in range(events) if row not in rejected]
+    assert found.variants == ("primary", "canary", "v3")
+    models = found.row_models
+    for place, row in enumerate(found.rows.tolist()):
+        assert found.outputs["y"][place, 0] == 1000 * (variants[row] + 1) + row
+        letter = models.letter_model(place)
+        assert letter is not None
+        assert (letter.version, letter.variant) == (variants[row] + 1, found.variants[variants[row]])
+        choice = letter.choice
+        assert choice is not None
+        assert (choice.id, choice.revision, choice.assigned) == ("r1", 1, letter.variant)
+        assert (choice.propensity, choice.randomised) == (1 / 3, randomised is None or randomised[row])
+        assert choice.model_ms > 0
+    for row, why in found.rejected.items():
+        assert why.reason == "model_rejected"
+        assert why.model is not None
+        assert (why.model.version, why.model.variant) == (variants[row] + 1, found.variants[variants[row]])
+        assert why.model.choice is not None
+        assert why.model.choice.randomised == (randomised is None or randomised[row])
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=12))
+def test_no_version_sees_events_of_another(variants: list[int]) -> None:
+    scene = Scene(*[Version(at + 1) for at in range(3)])
+    scene.answer("e" * len(variants), scene.rollout(given_route(variants)))
+    for at, version in enumerate(scene.versions):
+        rows = [row for row, variant in enumerate(variants) if variant == at]
+        assert version.calls == ([rows] if rows else [])
+
+
+def test_a_bad_event_makes_only_its_own_version_run_again() -> None:
+    scene = Scene(Version(1), Version(2, frozenset({3})))
+    found = scene.answer("e" * 8, scene.rollout())
+    assert found.rejected.keys() == {3}
+    assert scene.versions[0].calls == [[0, 2, 4, 6]]
+    assert len(scene.versions[1].calls) > 1
+    assert scene.fallbacks("outage") == 0, "an event that the version rejects is not the baseline's"
+
+
+def test_version_that_is_not_loaded_costs_no_event() -> None:
+    scene = Scene(Version(1), Version(2))
+    rollout = rollout_of(scene.versions[0].run, None, metrics=scene.metrics)
+    found = scene.answer("e" * 6, rollout)
+    assert scene.versions[0].calls == [[0, 1, 2, 3, 4, 5]]
+    assert found.outputs["y"][:, 0].tolist() == [1000 + row for row in range(6)]
+    letters = [found.row_models.letter_model(row) for row in range(6)]
+    assert [letter.variant for letter in letters if letter] == ["primary"] * 6
+    assert [letter.choice.assigned for letter in letters if letter and letter.choice] == ["primary", "canary"] * 3
+    assert scene.fallbacks("not_loaded") == 3
+
+
+def test_executor_that_fails_is_left_alone_for_a_while_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene(Version(1), Version(2))
+    canary = scene.versions[1]
+    canary.fails = ExecutorUnavailable("the GPU is away")
+    rollout = scene.rollout()
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            found = scene.answer("eeee", rollout)
+            assert (found.rejected, found.outputs["y"][:, 0].tolist()) == ({}, [1000, 1001, 1002, 1003])
+        assert len(canary.calls) == 1
+        assert scene.fallbacks("outage") == 6
+        scene.now += BACK_OFF[0]
+        scene.answer("eeee", rollout)
+        assert len(canary.calls) == 2
+        canary.fails = None
+        scene.now += BACK_OFF[1]
+        found = scene.answer("eeee", rollout)
+    assert found.outputs["y"][:, 0].tolist() == [1000, 2001, 1002, 2003]
+    assert caplog.text.count("can't answer: ExecutorUnavailable: the GPU is away") == 1
+    assert caplog.text.count("variant 2 answers again") == 1
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), TypeError("another")])
+def test_version_that_always_raises_costs_no_event(error: Exception) -> None:
+    scene = Scene(Version(1), Version(2))
+    scene.versions[1].fails = error
+    rollout, rejected = scene.rollout(), 0
+    net = SafetyNet[Any]("infer", scene.metrics)
+    for _ in range(20):
+        found = scene.answer("e" * 8, rollout, net=net)
+        rejected += len(found.rejected)
+        scene.now += BACK_OFF[1]
+    assert rejected <= 16, "the first ones may be the events' fault"
+    assert scene.fallbacks("outage") > 0
+
+
+def test_lost_device_ends_the_worker_whichever_version_loses_it() -> None:
+    scene = Scene(Version(1), Version(2))
+    scene.versions[1].fails = ExecutorLost("CUDA")
+    with pytest.raises(ExecutorLost):
+        scene.answer("eeee", scene.rollout())
+
+
+def test_outage_of_the_baseline_waits_and_the_others_do_not_run_twice() -> None:
+    scene = Scene(Version(1), Version(2))
+    scene.versions[0].fails = ExecutorUnavailable("away")
+    found = scene.answer("eeee", scene.rollout(), tries=4)
+    assert found.outputs["y"][:, 0].tolist() == [1000, 2001, 1002, 2003]
+    assert scene.versions[1].calls == [[1, 3]]
+
+
+@pytest.mark.parametrize(("attribute", "value"), [("dtype", np.float32), ("width", 2)])
+def test_version_with_other_outputs_than_the_baseline_does_not_answer(attribute: str, value: Any) -> None:
+    scene = Scene(Version(1), Version(2))
+    setattr(scene.versions[1], attribute, value)
+    found = scene.answer("eeee", scene.rollout(sample={"y": np.zeros((1, 1))}))
+    assert found.outputs["y"][:, 0].tolist() == [1000, 1001, 1002, 1003]
+    assert found.outputs["y"].dtype == np.float64
+    assert scene.fallbacks("outage") == 2
+
+
+def test_other_variant_may_take_the_baselines_place() -> None:
+    scene = Scene(Version(1), Version(2))
+    rollout = rollout_of(None, scene.versions[1].run, metrics=scene.metrics, fallback=1)
+    found = scene.answer("eeee", rollout)
+    assert found.outputs["y"][:, 0].tolist() == [2000, 2001, 2002, 2003]
+    assert scene.value(m.ROLLOUT_FALLBACKS, variant="primary", reason="not_loaded") == 2

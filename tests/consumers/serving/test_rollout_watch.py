@@ -1,0 +1,393 @@
+"""The watch routes by the newest revision, with what it has loaded; what it can't load or read leaves the worker working."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.consumers.execute.opened_rollout import Opened, OpenedRollout
+from millstream.consumers.observability import metrics as m
+from millstream.consumers.rollout.record import RolloutRecord, RolloutVariant
+from millstream.consumers.rollout.revisions import Change, next_record
+from millstream.consumers.rollout.routing import FieldOverride
+from millstream.consumers.rollout.slots import reallocated, whole
+from millstream.consumers.serving.errors import NotServed
+from millstream.consumers.serving.held_versions import RETRY, HeldVersions
+from millstream.consumers.serving.loaded import Loaded
+from millstream.consumers.serving.rollout_watch import RolloutWatch
+from millstream.consumers.serving.wanted_now import Target
+from millstream.inference.executors.opened import OpenedModel
+from millstream.inference.model_id import ModelId
+from tests.consumers.in_memory import batch_of
+from tests.consumers.measured import Measured
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millstream.consumers.execute.interface import Pool
+    from millstream.inference.repository import ModelVersion
+
+MISSING = NotServed("repository", "version 2 is not there.", transient=True)
+BROKEN = NotServed("warm_up", "version 2 can't run.")
+
+
+def record_of(*shares: int, versions: tuple[int, ...] = (1, 2), **changed: Any) -> RolloutRecord:
+    """Revision 1. `shares`: percent of each variant."""
+    variants = tuple(RolloutVariant(f"v{own}", "m", own) for own in versions)
+    given: dict[str, Any] = dict.fromkeys(("change_id", "by", "action", "reason"), "")
+    given |= {"pipeline": "p", "revision": 1, "replaces": 0, "at": 0, "rollout": "r1", "strategy": "manual"}
+    given |= {"state": "running", "variants": variants, "ranges": reallocated(whole(), [100 * own for own in shares])}
+    return RolloutRecord(**given | changed)
+
+
+class Scene(Measured):
+    """A watch between a control topic, a repository and a pool that are in memory."""
+
+    def __init__(self, record: RolloutRecord | None = None, *, first: int = 1) -> None:
+        super().__init__()
+        self.now = 100.0
+        self.record = record
+        self.problem = ""
+        self.contents = {1: "a", 2: "b", 3: "c"}  # version -> fingerprint
+        self.broken: dict[int, NotServed] = {}
+        self.loads: list[int] = []
+        self.unloaded: list[int] = []
+        self.on_load: Any = lambda: None
+        self.switched: list[Opened] = []  # what the pool was told, in order
+        self.in_flight: set[int] = set()  # versions with batches in flight
+        self.closed = False
+        self.stop = threading.Event()
+        pool = SimpleNamespace(switch_to=self.switched.append, is_in_use=self._is_in_use)
+        self.opened = self._loaded(first, None)
+        self.versions = HeldVersions(self.opened, self._find, self, self.metrics, lambda: self.now)
+        self.watch = RolloutWatch(
+            cast("Pool", pool),
+            self,
+            self.versions,
+            override_fields=("country",),
+            sample=None,
+            stop=self.stop,
+            metrics=self.metrics,
+        )
+        self.watch.start()
+
+    def poll(self, timeout: float) -> None: ...
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _find(self, version: int) -> Target:
+        if version not in self.contents:
+            raise NotServed("repository", f"version {version} is not there.", transient=True)
+        return Target(version, self.contents[version])
+
+    def _loaded(self, version: int, target: Target | None) -> Loaded:
+        model = cast("ModelVersion", SimpleNamespace(name="m", version=version, place=f"version {version}"))
+        executor = cast("Any", SimpleNamespace())
+        return Loaded(target, model, OpenedModel(ModelId("m", version), [executor]), None)
+
+    def load(self, target: Target, served: Loaded) -> Loaded:
+        assert served is self.opened
+        self.loads.append(target.version)
+        self.on_load()
+        if target.version in self.broken:
+            raise self.broken[target.version]
+        return self._loaded(target.version, target)
+
+    def unload(self, loaded: Loaded) -> None:
+        assert loaded.model.version not in self.in_flight, "it is unloaded only when no batch needs it"
+        served = self.switched[-1] if self.switched else self.opened.opened
+        assert self.stop.is_set() or loaded.model.version not in versions_of(served), "nor does the next batch"
+        self.unloaded.append(loaded.model.version)
+
+    def _is_in_use(self, opened: Opened) -> bool:
+        return opened is self.switched[-1] or bool(versions_of(opened) & self.in_flight)
+
+    @property
+    def serving(self) -> OpenedRollout:
+        served = self.switched[-1]
+        assert isinstance(served, OpenedRollout)
+        return served
+
+    def loaded(self) -> list[int]:
+        """The versions of the rollout that is served, as far as they are loaded."""
+        return sorted(versions_of(self.serving))
+
+    def change(self, record: RolloutRecord | None) -> None:
+        self.record = record
+        self.watch.look_at_record()
+
+    def shift(self, *shares: int, **changed: Any) -> None:
+        assert self.record is not None
+        change = Change(f"c{self.record.revision}", 0, "me", "set", "because")
+        slots = [100 * share for share in shares]
+        self.change(next_record(self.record, change, expected=self.record.revision, shares=slots, **changed))
+
+    def look(self, times: int = 1, wait: float = 0.0) -> None:
+        for _ in range(times):
+            self.now += wait
+            self.watch.look_at_versions()
+
+    def variants(self, count: int = 1000) -> list[int]:
+        """The variants that events of a batch get."""
+        return self.serving.route(batch_of("e" * count), None).variant.tolist()  # type: ignore[no-any-return]
+
+    def randomised(self) -> bool:
+        found = self.serving.route(batch_of("e" * 100), None).randomised
+        return found is None or bool(found.all())
+
+
+def versions_of(opened: Opened) -> set[int]:
+    if isinstance(opened, OpenedModel):
+        return {opened.id.version}
+    return {each.id.version for each in opened.variants if each.opened is not None}
+
+
+def shares(variants: Iterable[int]) -> dict[int, int]:
+    """How many of 1,000 events each variant has, to the next 100."""
+    found = list(variants)
+    return {variant: round(found.count(variant), -2) for variant in set(found)}
+
+
+def test_without_a_rollout_the_baseline_answers_and_nothing_is_loaded() -> None:
+    scene = Scene()
+    scene.look(3)
+    assert (scene.switched, scene.loads) == ([], [])
+    assert scene.value(m.ROLLOUT_REVISION) == 0
+
+
+def test_all_versions_of_a_rollout_are_loaded_before_the_first_event() -> None:
+    scene = Scene(record_of(70, 30))
+    assert (scene.loads, scene.loaded(), scene.randomised()) == ([2], [1, 2], True)
+    assert shares(scene.variants()) == {0: 700, 1: 300}
+    assert scene.value(m.ROLLOUT_SHARE, variant="v2", model="m", version="2") == 0.3
+    assert scene.value(m.ROLLOUT_LOADED, variant="v2", model="m", version="2") == 1
+    assert scene.value(m.PREDICTIONS, model="m", version="2", variant="v2") == 0, "its series begins at 0"
+
+
+def test_change_of_shares_loads_nothing_and_takes_effect_at_once() -> None:
+    scene = Scene(record_of(90, 10))
+    before = scene.serving
+    scene.shift(50, 50)
+    assert scene.loads == [2]
+    assert (scene.serving.revision, shares(scene.variants())) == (2, {0: 500, 1: 500})
+    assert [each.opened for each in scene.serving.variants] == [each.opened for each in before.variants]
+    assert scene.value(m.ROLLOUT_REVISION) == 2
+
+
+def test_version_that_a_change_names_is_loaded_meanwhile_and_no_event_counts_until_then() -> None:
+    scene = Scene()
+    scene.change(record_of(50, 50))
+    assert (scene.loads, scene.loaded(), scene.randomised()) == ([], [1], False)
+    assert set(scene.variants()) == {0}
+    scene.look()
+    assert (scene.loads, scene.loaded(), scene.randomised()) == ([2], [1, 2], True)
+    assert set(scene.variants()) == {0, 1}
+
+
+def test_change_while_a_version_is_loaded_does_not_wait_for_it() -> None:
+    scene = Scene()
+    scene.change(record_of(50, 50))
+    scene.on_load = lambda: scene.shift(100, 0, state="rolled_back")
+    scene.look()
+    assert scene.serving.revision == 2
+    assert scene.loaded() == [1]
+    scene.look()
+    assert scene.unloaded == [2], "the version that came too late is not kept"
+
+
+@pytest.mark.parametrize("refused", [MISSING, BROKEN])
+def test_version_that_cannot_be_loaded_leaves_its_events_to_the_baseline_and_they_count(
+    refused: NotServed, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        scene = Scene()
+        scene.broken = {2: refused}
+        scene.change(record_of(50, 50))
+        scene.look(3)
+    assert (scene.loads, scene.loaded(), scene.randomised()) == ([2], [1], True)
+    assert set(scene.variants()) == {0, 1}, "the rollout's choice is kept: the prediction says both"
+    assert scene.value(m.ROLLOUT_LOADED, variant="v2", model="m", version="2") == 0
+    assert scene.value(m.MODEL_RELOAD_ERROR, model="m", reason=refused.reason, error=str(refused)) == 1
+    assert caplog.text.count(f"{refused} The baseline answers the events of version 2.") == 1
+
+
+def test_what_may_pass_is_tried_again_less_and_less_often() -> None:
+    scene = Scene()
+    scene.broken = {2: MISSING}
+    scene.change(record_of(50, 50))
+    scene.look(20, wait=0.4)
+    assert len(scene.loads) == 4  # at 0, 1, 3 and 7 s
+    del scene.broken[2]
+    scene.look(1, wait=RETRY[1])
+    assert (scene.loaded(), scene.randomised()) == ([1, 2], True)
+    assert scene.value(m.MODEL_RELOAD_ERROR, model="m", reason="repository", error=str(MISSING)) is None
+    assert scene.value(m.ROLLOUT_LOADED, variant="v2", model="m", version="2") == 1
+
+
+def test_broken_version_is_tried_again_only_when_its_files_change() -> None:
+    scene = Scene()
+    scene.broken = {2: BROKEN}
+    scene.change(record_of(50, 50))
+    scene.look(5, wait=RETRY[1])
+    assert scene.loads == [2]
+    scene.broken, scene.contents[2] = {}, "mended"
+    scene.look(2, wait=RETRY[1])
+    assert (scene.loads, scene.loaded()) == ([2, 2], [1, 2])
+
+
+def test_change_of_the_rollout_tries_at_once_what_failed() -> None:
+    scene = Scene()
+    del scene.contents[2]
+    scene.change(record_of(50, 50))
+    scene.look()
+    scene.contents[2] = "b"
+    scene.shift(60, 40)
+    scene.look()
+    assert scene.loaded() == [1, 2]
+
+
+def test_ended_rollout_keeps_only_what_has_events_and_waits_for_batches_in_flight() -> None:
+    scene = Scene(record_of(50, 50))
+    scene.in_flight = {1}
+    scene.shift(0, 100, state="promoted")
+    assert (scene.loaded(), scene.serving.fallback) == ([2], 1)
+    scene.look(2)
+    assert scene.unloaded == []
+    scene.in_flight = set()
+    scene.look()
+    assert scene.unloaded == [1]
+    scene.stop.set()
+    scene.watch.close()
+    assert (scene.unloaded, scene.closed) == ([1, 2], True)
+
+
+def test_rollback_while_running_keeps_both_versions_loaded() -> None:
+    scene = Scene(record_of(50, 50))
+    scene.shift(100, 0)
+    scene.look(2)
+    assert (scene.loaded(), scene.unloaded) == ([1, 2], [])
+    scene.shift(100, 0, state="rolled_back")
+    scene.look(2)
+    assert (scene.loaded(), scene.unloaded) == ([1], [2])
+
+
+def test_ended_rollout_keeps_a_version_that_an_override_names() -> None:
+    scene = Scene(record_of(50, 50))
+    scene.change(record_of(100, 0, state="rolled_back", revision=2, keys=((b"a", 1),)))
+    scene.look()
+    assert (scene.loaded(), scene.unloaded) == ([1, 2], [])
+
+
+def test_next_rollout_starts_from_what_the_one_before_promoted() -> None:
+    scene = Scene(record_of(0, 100, state="promoted"), first=2)
+    assert scene.loaded() == [2]
+    scene.change(record_of(95, 5, versions=(2, 3), rollout="r2", revision=2))
+    scene.look()
+    assert (scene.loaded(), scene.loads, scene.serving.id) == ([2, 3], [3], "r2")
+
+
+def test_revision_of_which_nothing_is_loaded_waits_and_the_state_before_goes_on() -> None:
+    scene = Scene(record_of(50, 50))
+    scene.change(record_of(0, 100, versions=(1, 3), state="promoted", rollout="r2", revision=2))
+    assert scene.serving.id == "r1"
+    assert scene.value(m.ROLLOUT_REVISION) == 1
+    scene.look()
+    assert (scene.serving.id, scene.loaded()) == ("r2", [3])
+    scene.look()
+    assert sorted(scene.unloaded) == [1, 2]
+
+
+def test_rollout_that_is_gone_leaves_the_version_of_the_start() -> None:
+    scene = Scene(record_of(50, 50))
+    scene.change(None)
+    assert scene.switched[-1] is scene.opened.opened
+    assert scene.value(m.ROLLOUT_REVISION) == 0
+    scene.look()
+    assert scene.unloaded == [2]
+
+
+def test_rollout_of_another_model_leaves_all_events_to_the_baseline(caplog: pytest.LogCaptureFixture) -> None:
+    variants = (RolloutVariant("v1", "m", 1), RolloutVariant("v2", "other", 2))
+    scene = Scene(record_of(50, 50, variants=variants))
+    assert (scene.loads, scene.loaded()) == ([], [1])
+    assert "expected versions of model m, found model other" in caplog.text
+
+
+def test_override_by_a_field_that_is_not_decoded_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    Scene(record_of(50, 50, fields=(FieldOverride("tier", frozenset({"gold"}), 1),)))
+    assert "overrides by tier have no effect: name the fields in `rollout.override_fields`" in caplog.text
+
+
+def test_topic_that_cannot_be_read_keeps_the_last_state_and_is_shown() -> None:
+    scene = Scene(record_of(50, 50))
+    scene.problem = "no broker answers"
+    scene.watch.look_at_record()
+    assert scene.value(m.ROLLOUT_UNREADABLE) == 1
+    assert shares(scene.variants()) == {0: 500, 1: 500}
+    scene.problem = ""
+    scene.watch.look_at_record()
+    assert scene.value(m.ROLLOUT_UNREADABLE) == 0
+
+
+def test_threads_follow_and_end(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    polls = iter([RuntimeError("a bug"), None])
+
+    def poll(timeout: float) -> None:  # noqa: ARG001
+        found = next(polls, None)
+        if found is not None:
+            raise found
+        scene.record = scene.record or record_of(50, 50)
+        if scene.loads and scene.loaded() == [1, 2]:
+            scene.stop.set()
+
+    scene.poll = poll  # type: ignore[method-assign]
+    threads = [threading.Thread(target=run) for run in (scene.watch.follow, scene.watch.run)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)
+    assert scene.loaded() == [1, 2]
+    assert "the rollout was not followed" in caplog.text
+
+
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(["shift", "end", "look", "break", "mend", "fly", "land"]), st.integers(0, 100)),
+    max_size=25,
+)
+
+
+@given(CHANGES)
+def test_whatever_happens_the_baseline_is_loaded_and_what_is_routed_to_is_too(changes: list[tuple[str, int]]) -> None:
+    scene = Scene(record_of(50, 50))
+    for what, number in changes:
+        assert scene.record is not None
+        match what:
+            case "shift":
+                scene.shift(100 - number, number, state="running")
+            case "end":
+                end = (0, 100, "promoted") if number % 2 else (100, 0, "rolled_back")
+                scene.shift(*end[:2], state=end[2])
+            case "look":
+                scene.look(wait=number)
+            case "break":
+                scene.broken = {1: MISSING, 2: BROKEN} if number % 2 else {2: MISSING}
+            case "mend":
+                scene.broken, scene.contents = {}, {1: f"a{number}", 2: f"b{number}"}
+            case "fly":
+                scene.in_flight = versions_of(scene.serving)
+            case "land":
+                scene.in_flight = set()
+        served = scene.serving
+        assert served.variants[served.fallback].opened is not None
+        assert not {each.model.version for each in map(scene.versions.get, scene.loaded()) if each} ^ set(
+            scene.loaded()
+        )
