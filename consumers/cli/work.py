@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         control = None
         if pipeline.rollout is not None and not dedicated:
             control = read_rollout(pipeline, admin, Retry(threading.Event(), health, metrics))
-            pipeline = with_baseline(pipeline, control.record)
+            pipeline = with_baseline(pipeline, control.reader.record)
         models = fetch_models(pipeline, health, metrics, dedicated=dedicated)
         plan = make_plan(pipeline, dedicated=dedicated, models=models)
         refuse_foreign_group(pipeline.client_config(), pipeline, group_of(plan))

@@ -1,4 +1,5 @@
-"""Follows the model version that the pipeline file wants, while the worker serves another one.
+"""Follows the model versions that are wanted, while the worker serves others.
 
-In: `latest` or an alias, and the model repository. Out: a version that is loaded and warmed up, handed over to the pool.
+In: `latest`, an alias or the control topic of a rollout, and the model repository. Out: versions that are loaded and warmed up,
+handed over to the pool.
 """

@@ -56,7 +56,7 @@ class HeldVersions:
 
     @property
     def first(self) -> Loaded:
-        """The version that the worker started with. All others must have its inputs and outputs."""
+        """The version that the worker started with. It may be unloaded by now."""
         return self._first
 
     def get(self, version: int) -> Loaded | None:
@@ -85,7 +85,9 @@ class HeldVersions:
                 before.again = self._clock() + RETRY[1]  # its files are the same
                 return False
             started = self._clock()
-            self._loaded[version] = self._loader.load(target, self._first)
+            # All have the same inputs and outputs. The first one may be unloaded by now.
+            beside = next(iter(self._loaded.values()), self._first)
+            self._loaded[version] = self._loader.load(target, beside)
         except NotServed as refused:
             self._note(version, target, refused)
         except Exception as error:

@@ -57,6 +57,7 @@ class RolloutWatch:
         records: Records,
         versions: HeldVersions,
         *,
+        own: int,
         override_fields: Sequence[str],
         sample: Tensors | None,
         stop: threading.Event,
@@ -66,6 +67,7 @@ class RolloutWatch:
         pool: runs the versions. It has the first one of `versions`.
         records: the control topic, read to its end.
         versions: that are loaded.
+        own: the version that answers while there is no rollout.
         override_fields: the fields that the worker decodes for overrides.
         sample: what the first version answers to a blank event; None: it rejects that.
         stop: set when the worker ends.
@@ -74,6 +76,7 @@ class RolloutWatch:
         self._pool = pool
         self._records = records
         self._versions = versions
+        self._own = own
         self._override_fields = override_fields
         self._sample = sample
         self._stop = stop
@@ -141,7 +144,7 @@ class RolloutWatch:
         """The versions that the newest revision needs."""
         record = self._record
         if record is None:
-            return [self._versions.first.model.version]
+            return [self._own]
         own = self._versions.first.model.name
         return [record.variants[at].version for at in needed(record) if record.variants[at].model == own]
 
@@ -157,7 +160,7 @@ class RolloutWatch:
         """Route by the newest revision, with the versions that are loaded now."""
         with self._lock:
             record = self._record
-            opened = self._versions.first.opened if record is None else self._opened(record)
+            opened = self._opened_alone() if record is None else self._opened(record)
             if opened is None or opened is self._serving:
                 return
             self._begin_series(record)
@@ -165,6 +168,11 @@ class RolloutWatch:
             self._pool.switch_to(opened)
             self._old.append(before)
             self._show(record)
+
+    def _opened_alone(self) -> Opened | None:
+        """The version that answers without a rollout; None: it isn't loaded yet."""
+        found = self._versions.get(self._own)
+        return None if found is None else found.opened
 
     def _opened(self, record: RolloutRecord) -> OpenedRollout | None:
         """The rollout with what is loaded of it; None: the version that is to answer isn't loaded yet."""
@@ -238,7 +246,7 @@ class RolloutWatch:
         self._shown = []
         if record is None:
             self._metrics.set(m.ROLLOUT_REVISION, NO_ROLLOUT)
-            log.info("there is no rollout any more: version %d answers", self._versions.first.model.version)
+            log.info("there is no rollout any more: version %d answers", self._own)
             return
         shares = record.plan().shares.tolist()
         for at in needed(record):

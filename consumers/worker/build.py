@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from millstream.consumers.batch.batcher import Batcher
 from millstream.consumers.client_handle import report_native
-from millstream.consumers.control.reader import ControlReader
 from millstream.consumers.decode.decoder import BlockDecoder
 from millstream.consumers.decode.isolating_decoder import IsolatingDecoder
 from millstream.consumers.events import Barrier, FetchedBatch
@@ -35,7 +34,7 @@ from millstream.consumers.worker.compute import Compute
 from millstream.consumers.worker.executor_slots import pool_of
 from millstream.consumers.worker.following import Following, loads_with_less_priority
 from millstream.consumers.worker.plan import Plan, batches_ahead, check_answers, outputs_of, settings_of
-from millstream.consumers.worker.rollout_following import follow_rollout
+from millstream.consumers.worker.rollout_following import Control, follow_rollout
 from millstream.consumers.worker.several_metrics import count_several
 from millstream.consumers.worker.shared import Shared, shared_of
 from millstream.consumers.worker.version_loader import VersionLoader
@@ -67,7 +66,7 @@ def build_worker(
     lost_broker: LostBroker,
     instance_id: str,
     until_idle: bool,
-    control: ControlReader | None = None,
+    control: Control | None = None,
 ) -> Worker:
     """Create a worker.
 
@@ -79,7 +78,7 @@ def build_worker(
         lost_broker: called when one of its clients loses a broker.
         instance_id: the worker's name in its group, the same over restarts.
         until_idle: whether the worker ends once all input is processed.
-        control: the control topic, read to its end, if the worker follows a rollout.
+        control: the rollout that the worker follows; None: it follows none.
     """
     report_native()
     pipeline = plan.pipeline

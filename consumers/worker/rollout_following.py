@@ -1,6 +1,7 @@
 """Connects a worker with the rollout of its pipeline: the control topic, the versions, and what routes the events."""
 
 import logging
+from dataclasses import dataclass
 from functools import partial
 
 from millstream.consumers.control.errors import ControlTopicError
@@ -25,6 +26,7 @@ from millstream.consumers.worker.version_loader import VersionLoader
 from millstream.consumers.worker.worker import Stage
 from millstream.inference.errors import ModelRejected
 from millstream.inference.executors.opened import OpenedModel
+from millstream.inference.sources.interface import Wanted
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import Admin
 
@@ -34,7 +36,15 @@ ADVICE = "Name another version in the rollout"
 """What to do about a version that is refused."""
 
 
-def read_rollout(pipeline: Pipeline, admin: Admin, retry: Retry) -> ControlReader:
+@dataclass(frozen=True, slots=True)
+class Control:
+    """The rollout at a worker's start."""
+
+    reader: ControlReader  # has read the control topic to its end
+    own: Wanted  # the version of the pipeline file
+
+
+def read_rollout(pipeline: Pipeline, admin: Admin, retry: Retry) -> Control:
     """Read the control topic to its end. The worker goes on with the reader.
 
     Args:
@@ -58,7 +68,7 @@ def read_rollout(pipeline: Pipeline, admin: Admin, retry: Retry) -> ControlReade
     except BaseException:
         reader.close()
         raise
-    return reader
+    return Control(reader, pipeline.wanted_version)
 
 
 def with_baseline(pipeline: Pipeline, record: RolloutRecord | None) -> Pipeline:
@@ -75,14 +85,14 @@ def with_baseline(pipeline: Pipeline, record: RolloutRecord | None) -> Pipeline:
 
 
 def follow_rollout(
-    plan: Plan, shared: Shared, reader: ControlReader, health: Health, first: OpenedModel, pool: Pool
+    plan: Plan, shared: Shared, control: Control, health: Health, first: OpenedModel, pool: Pool
 ) -> Following:
     """What follows the rollout in a worker.
 
     Args:
         plan: the pipeline, with its baseline.
         shared: what the stages share.
-        reader: of the control topic, read to its end.
+        control: the rollout.
         health: is told that the worker lives while it loads versions.
         first: the baseline.
         pool: runs the versions.
@@ -99,8 +109,9 @@ def follow_rollout(
 
     watch = RolloutWatch(
         pool,
-        reader,
+        control.reader,
         HeldVersions(loader.first(first), find, loader, metrics),
+        own=control.own if isinstance(control.own, int) else plan.model.version,
         override_fields=pipeline.rollout.override_fields,
         sample=sample,
         stop=shared.ending.abandon,

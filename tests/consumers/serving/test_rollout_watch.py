@@ -70,6 +70,7 @@ class Scene(Measured):
             cast("Pool", pool),
             self,
             self.versions,
+            own=1,
             override_fields=("country",),
             sample=None,
             stop=self.stop,
@@ -93,7 +94,7 @@ class Scene(Measured):
         return Loaded(target, model, OpenedModel(ModelId("m", version), [executor]), None)
 
     def load(self, target: Target, served: Loaded) -> Loaded:
-        assert served is self.opened
+        assert served.model.version not in self.unloaded
         self.loads.append(target.version)
         self.on_load()
         if target.version in self.broken:
@@ -304,13 +305,26 @@ def test_revision_of_which_nothing_is_loaded_waits_and_the_state_before_goes_on(
     assert sorted(scene.unloaded) == [1, 2]
 
 
-def test_rollout_that_is_gone_leaves_the_version_of_the_start() -> None:
+def test_rollout_that_is_gone_leaves_the_version_of_the_pipeline_file() -> None:
     scene = Scene(record_of(50, 50))
     scene.change(None)
     assert scene.switched[-1] is scene.opened.opened
     assert scene.value(m.ROLLOUT_REVISION) == 0
     scene.look()
     assert scene.unloaded == [2]
+
+
+def test_version_of_the_pipeline_file_is_loaded_again_when_the_rollout_is_gone() -> None:
+    scene = Scene(record_of(50, 50))
+    scene.shift(0, 100, state="promoted")
+    scene.look()
+    assert scene.unloaded == [1]
+    scene.unloaded.clear()
+    scene.change(None)
+    assert versions_of(scene.switched[-1]) == {2}, "until it is there"
+    scene.look(2)
+    assert versions_of(scene.switched[-1]) == {1}
+    assert (scene.loads, scene.unloaded) == ([2, 1], [2])
 
 
 def test_rollout_of_another_model_leaves_all_events_to_the_baseline(caplog: pytest.LogCaptureFixture) -> None:
