@@ -39,7 +39,7 @@ ROUTE_LIMIT = 0.1  # us per event
 def main() -> int:
     """Measure, and write the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rollout_cost", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7, help="turns of each (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=20, help="turns of each (default: %(default)s)")
     parser.add_argument("--events", type=int, default=200_000, help="of a turn (default: %(default)s)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder (default: %(default)s)")
     args = parser.parse_args()
@@ -98,16 +98,19 @@ def _cpu_seconds(pid: int) -> float:
 
 def markdown(report: dict[str, Any]) -> str:
     """The report for people."""
-    found = {name: median(turn["us"] for turn in report["turns"] if turn["name"] == name) for name in SPLITS}
-    one = found["one version"]
-    rows = "".join(f"| {name} | {took:.2f} | {took / one:.3f} |\n" for name, took in found.items())
+    by_name = {name: [turn["us"] for turn in report["turns"] if turn["name"] == name] for name in SPLITS}
+    rows = ""
+    for name, took in by_name.items():
+        ratios = sorted(own / one for own, one in zip(took, by_name["one version"], strict=True))
+        quartiles = f"{ratios[len(ratios) // 4]:.3f} to {ratios[-1 - len(ratios) // 4]:.3f}"
+        rows += f"| {name} | {median(took):.2f} | {median(ratios):.3f} | {quartiles} |\n"
     parts = "".join(f"| {name} | {took:.3f} |\n" for name, took in report["parts"].items())
     told = ", ".join(f"{name} {value}" for name, value in report["machine"].items())
     return (
         "# The cost of a rollout\n\n"
         "One worker answers backlogs of the vector workload (158 bytes, 32 floats, a three-layer perceptron), in micro-batches "
         f"of at most 256 events. Both versions are the same model, so only the rollout differs. Medians. Machine: {told}.\n\n"
-        f"| live versions | CPU us per event | / one version |\n|---|---|---|\n{rows}\n"
+        f"| live versions | CPU us per event | / one version | middle half of the rounds |\n|---|---|---|---|\n{rows}\n"
         "The parts, with models that do nothing. What one version takes is subtracted.\n\n"
         f"| | us per event |\n|---|---|\n{parts}"
     )

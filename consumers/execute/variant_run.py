@@ -22,6 +22,7 @@ _TEXTS = "UOT"
 class _Answered(NamedTuple):
     """The answers of one variant to some events."""
 
+    variant: int
     outputs: Tensors
     rows: Ints  # of the micro-batch, ascending
 
@@ -71,6 +72,8 @@ class VariantRun:
             rows = self._left[0] if len(self._left) == 1 else np.sort(np.concatenate(self._left))
             self._answer(self._rollout.fallback, rows)
             self._left = []
+            if self._sample is None:
+                self._answer_misfits()
         return self._joined()
 
     def choices(self, rows: Ints) -> RowChoices:
@@ -107,11 +110,32 @@ class VariantRun:
             else:
                 one.outage.answered()
                 return True
+        self._move(variant, rows, reason)
+        return False
+
+    def _move(self, variant: int, rows: Ints, reason: str) -> None:
+        """Note that the baseline answers these rows of a variant."""
+        one = self._rollout.variants[variant]
         one.outage.count(one.name, reason, len(rows))
         if not self._moved:
             self._moved, self._answered_by = True, self._answered_by.copy()
         self._answered_by[rows] = self._rollout.fallback
-        return False
+
+    def _answer_misfits(self) -> None:
+        """Let the baseline answer the events of variants whose outputs are not like its own, if that was not known before."""
+        fallback = self._rollout.fallback
+        own = next((part.outputs for part in self._parts if part.variant == fallback), None)
+        if own is None:
+            return
+        for part in [part for part in self._parts if part.variant != fallback]:
+            if (difference := outputs_misfit(own, part.outputs)) is None:
+                continue
+            variant, rows = part.variant, np.flatnonzero(self._assigned.variant == part.variant)
+            self._rollout.variants[variant].outage.failed(ModelConfigError(difference))
+            self._parts = [each for each in self._parts if each.variant != variant]
+            self._rejected = [each for each in self._rejected if each[0] != variant]
+            self._move(variant, rows, "outage")
+            self._answer(fallback, rows)
 
     def _answer(self, variant: int, rows: Ints) -> None:
         isolation = self._isolations[variant]
@@ -124,10 +148,11 @@ class VariantRun:
         if variant != self._rollout.fallback:
             _check_outputs(outputs, self._sample)
         if rejected:
-            of_batch = rejected if whole else {int(rows[row]): why for row, why in rejected.items()}
-            self._rejected.append((variant, of_batch))
+            named = rejected if whole else {int(rows[row]): why for row, why in rejected.items()}
+            self._rejected.append((variant, named))
         if len(own):
-            self._parts.append(_Answered(outputs, own if whole else rows if len(own) == len(rows) else rows[own]))
+            there = own if whole else rows if len(own) == len(rows) else rows[own]
+            self._parts.append(_Answered(variant, outputs, there))
 
     def _joined(self) -> Result:
         rejected = {row: self._named(variant, row, why) for variant, of in self._rejected for row, why in of.items()}
@@ -135,7 +160,7 @@ class VariantRun:
         if not parts:
             return {}, np.empty(0, np.int64), rejected
         if len(parts) == 1:
-            outputs, rows = parts[0]
+            _, outputs, rows = parts[0]
             return {**outputs, ANSWERED_BY: self._answered_by_of(rows)}, rows, rejected
         rows, places = all_rows(self._events), None
         if rejected:

@@ -126,8 +126,12 @@ class RolloutWatch:
         while not self._stop.is_set():
             self._wake.wait(LOOK_INTERVAL)
             self._wake.clear()
-            if not self._stop.is_set():
+            if self._stop.is_set():
+                return
+            try:
                 self.look_at_versions()
+            except Exception:  # as in `follow`
+                log.exception("the versions of the rollout were not looked at")
 
     def look_at_versions(self) -> None:
         """Load what is missing, and unload what nobody needs."""

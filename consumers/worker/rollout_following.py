@@ -81,6 +81,13 @@ def with_baseline(pipeline: Pipeline, record: RolloutRecord | None) -> Pipeline:
             f"{pipeline.at('model', 'name')}: expected {baseline.model}, because the pipeline's rollout is of this model, found "
             f"{pipeline.model.name}. Name another topic in `rollout.topic`, or start the rollout anew."
         )
+    if baseline.version != pipeline.wanted_version:
+        log.info(
+            "revision %d of rollout %s names version %d as the one that answers, in place of the pipeline file",
+            record.revision,
+            record.rollout,
+            baseline.version,
+        )
     return with_version(pipeline, baseline.version)
 
 

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from millstream.consumers.cli import main as cli
 from millstream.schemas.column import column_of
 from millstream.schemas.predictions import JsonPredictionEncoder
-from millstream.schemas.records import INCLUDING_PREDICTION, PREDICTION
+from millstream.schemas.records import INCLUDING_PREDICTION, PREDICTION, ROLLOUT_PREDICTION
 from millstream.schemas.row_models import RowModels
 from millstream.schemas.table import Table
 from tests.broker.choice import Broker
@@ -88,3 +88,15 @@ def test_avro_schema_is_the_one_of_the_records(tmp_path: Path, capsys: pytest.Ca
     event = shown(service, capsys, "--json-schema")["properties"]["event"]["properties"]
     assert event["id"] == {"type": ["string", "null"]}
     assert event["x"]["type"] == ["array", "null"]
+
+
+def test_pipeline_with_a_rollout_has_its_choice_in_both_schemas(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rollout = {"rollout": {"strategy": "manual"}, "model": {"name": "vector", "version": 1}}
+    service = vector_service(tmp_path, NOWHERE, with_topics=False, **rollout)
+    assert shown(service, capsys) == ROLLOUT_PREDICTION.definition
+    found = shown(service, capsys, "--json-schema")
+    Draft202012Validator.check_schema(found)
+    assert found["properties"]["rollout"]["anyOf"][1] == {"type": "null"}
+    assert "event" not in found["properties"]

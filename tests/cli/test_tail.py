@@ -11,9 +11,10 @@ import pytest
 
 from millstream.consumers.cli.tail import as_json
 from millstream.consumers.demo.example import example_folder
-from millstream.schemas.dead_letters import DeadLetter
+from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder
 from millstream.schemas.directory import DirectoryStore
-from millstream.schemas.records import OWN_SCHEMAS_FOLDER
+from millstream.schemas.records import OWN_SCHEMAS_FOLDER, ROLLOUT_DEAD_LETTER
+from millstream.schemas.rollout_choices import RolloutChoice
 from millstream.schemas.rows import encode_row
 from millstream.topics.records import ReadRecord
 from tests.broker.choice import Broker
@@ -63,6 +64,16 @@ def test_avro_event_is_shown_by_the_schema_its_id_names() -> None:
         "headers": [["a", "1"], ["a", {"base64": "/w=="}], ["b", None]],
         "value": 0,
     }
+
+
+def test_letter_of_a_pipeline_with_a_rollout_is_shown_with_its_event_and_its_model() -> None:
+    choice = RolloutChoice("r1", 3, "canary", 0.5, True, 1.25)
+    own = DeadLetter("model_rejected", "bad", "p", "in", 3, 4, 5, 6, key=b"k", value=EVENT)
+    named = own._replace(model="m", version=2, variant="canary", rollout=choice)
+    value = encoded(named, DeadLetterEncoder(ROLLOUT_DEAD_LETTER.reserved_id, rollout=True))
+    row = shown(value)["value"]
+    assert (row["model"], row["version"], row["variant"], row["rollout"]) == ("m", 2, "canary", choice._asdict())
+    assert row["value"]["id"] == ROW["id"]
 
 
 def test_json_value_and_tombstone_are_shown_as_they_are() -> None:

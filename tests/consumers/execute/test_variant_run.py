@@ -205,11 +205,13 @@ def test_outage_of_the_baseline_waits_and_the_others_do_not_run_twice() -> None:
 
 
 @pytest.mark.parametrize(("attribute", "value"), [("dtype", np.float32), ("width", 2)])
-def test_version_with_other_outputs_than_the_baseline_does_not_answer(attribute: str, value: Any) -> None:
-    scene = Scene(Version(1), Version(2))
+@pytest.mark.parametrize("sample", [{"y": np.zeros((1, 1))}, None], ids=["known", "unknown"])
+def test_version_with_other_outputs_than_the_baseline_does_not_answer(attribute: str, value: Any, sample: Any) -> None:
+    scene = Scene(Version(1), Version(2, frozenset({3})))
     setattr(scene.versions[1], attribute, value)
-    found = scene.answer("eeee", scene.rollout(sample={"y": np.zeros((1, 1))}))
-    assert found.outputs["y"][:, 0].tolist() == [1000, 1001, 1002, 1003]
+    found = scene.answer("eeee", scene.rollout(sample=sample))
+    assert (found.rejected, found.outputs["y"][:, 0].tolist()) == ({}, [1000, 1001, 1002, 1003])
+    assert {letter.variant for letter in map(found.row_models.letter_model, range(4)) if letter} == {"primary"}
     assert found.outputs["y"].dtype == np.float64
     assert scene.fallbacks("outage") == 2
 

@@ -35,11 +35,12 @@ EVENTS, TOMBSTONES = 20_000, 40
 TRACED: Headers = [("traceparent", b"00-aa-bb-01"), ("secret", b"s"), ("baggage", b"k=v"), ("baggage", b"again")]
 FLIGHT = fastavro.schema.load_schema(str(example_folder() / "schemas" / "1-flight-departure.avsc"))
 # Counted or set only when something goes wrong, which nothing does here, in transactions, which there are none of, with several
-# models, with features from a store, or while an alias is followed.
+# models, with features from a store, or while an alias or a rollout is followed.
 NOT_HERE = {
     *(genai.REQUEST_SECONDS, genai.FIRST_TOKEN_SECONDS, genai.OUTPUT_TOKEN_SECONDS, genai.TOKEN_USAGE),
     *(m.CASCADE_EVENTS, m.ESCALATED, m.TENANT_MODELS, m.TENANT_MODEL_BYTES, m.TENANT_LOADS, m.TENANT_UNLOADS),
     *(m.FEATURE_LOOKUPS, m.FEATURE_AGE, m.MODEL_RELOADS, m.MODEL_RELOAD_ERROR),
+    *(m.ROLLOUT_SHARE, m.ROLLOUT_LOADED, m.ROLLOUT_REVISION, m.ROLLOUT_FALLBACKS, m.ROLLOUT_UNREADABLE),
     m.COMPARISONS,
     m.SHADOW_SKIPPED,
     m.DEAD_LETTERS,
