@@ -12,6 +12,8 @@ from millstream.schemas.column import Column
 from millstream.schemas.ids import ids_of
 from millstream.schemas.packed import Packed
 
+KEPT_BLOCKS = 8  # a batch has parts of several blocks if topics have weights
+
 
 class RolloutRouter:
     """Routes by one revision of a rollout. Threads may share it."""
@@ -35,7 +37,8 @@ class RolloutRouter:
         self._fallback = fallback
         shares = self._plan.shares
         whole = int(shares.argmax())
-        self._known: tuple[DecodedBatch, Assigned] | None = None  # the block that was routed last
+        # The blocks that were routed last, each recognised by its array `good`: the whole block would keep more memory.
+        self._known: tuple[tuple[Ints, Assigned], ...] = ()
         # If one variant has all events, no key needs a hash.
         self._only = whole if shares[whole] == 1 and not plan.keys and not known else None
 
@@ -54,10 +57,12 @@ class RolloutRouter:
 
     def _of_part(self, part: BatchSlice) -> Assigned:
         """The variants of a part's events. Batches are parts of larger blocks, and routing a whole block costs less."""
-        known = self._known  # read once: another thread may replace it
-        if known is None or known[0] is not part.block:
-            known = self._known = part.block, self._of_block(part.block)
-        variant, randomised = known[1].variant, known[1].randomised
+        known, rows = self._known, part.block.good  # read once: another thread may replace it
+        found = next((assigned for of, assigned in known if of is rows), None)
+        if found is None:
+            found = self._of_block(part.block)
+            self._known = ((rows, found), *known[: KEPT_BLOCKS - 1])
+        variant, randomised = found.variant, found.randomised
         where = slice(part.first, part.last)
         return Assigned(variant[where], None if randomised is None else randomised[where])
 

@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.consumers.events import BatchSlice, DecodedBatch, MicroBatch
 from millstream.consumers.rollout.routing import FieldOverride, RoutingPlan, route
 from millstream.consumers.rollout.slots import reallocated, whole
+from millstream.consumers.serving import rollout_router as module
 from millstream.consumers.serving.rollout_router import RolloutRouter, routing_keys, texts_of
 from millstream.schemas.column import column_of
 from millstream.schemas.packed import Packed
@@ -64,6 +66,23 @@ def test_however_a_block_is_cut_its_events_keep_their_variants(keys: list[bytes 
     late = data.draw(st.sets(st.sampled_from(range(parts[0].events))))
     rows = np.array(sorted(late), np.int64)
     assert router.assigned(parts[0], rows).variant.tolist() == found[0].variant[rows].tolist()
+
+
+def test_batches_of_several_blocks_are_routed_as_each_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    routed: list[int] = []
+
+    def counted(plan: RoutingPlan, keys: Packed, fields: Any) -> Any:
+        routed.append(len(keys))
+        return route(plan, keys, fields)
+
+    monkeypatch.setattr(module, "route", counted)
+    blocks = [keyed([b"%d" % (100 * number + row) for row in range(50)], 100 * number) for number in range(3)]
+    router = router_of(PLAN)
+    for start in range(0, 50, 10):
+        batch = MicroBatch(tuple(BatchSlice(one, start, start + 10, start, start + 10) for one in blocks), "size")
+        expected = [b"%d" % (100 * number + start + row) for number in range(3) for row in range(10)]
+        assert router.assigned(batch, None).variant.tolist() == route(PLAN, expected).variant.tolist()
+    assert routed == [50] * 3, "each block once"
 
 
 def test_overrides_decide_before_slots_and_do_not_count_as_random() -> None:
