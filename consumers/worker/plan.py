@@ -31,6 +31,7 @@ from millstream.consumers.shadow.compared_output import check_compared_answers, 
 from millstream.consumers.shadow.shadow_plan import (
     ShadowPlan,
     load_shadows,
+    loop_mate,
     shadow_fields,
 )
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
@@ -122,9 +123,8 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False, models: PipelineMo
         fill=model.several.inputs.fill if isinstance(model, CombinedVersion) else None,
     )
     included = {field: decoder.columns[field] for field in include} | ages
-    return Plan(
-        pipeline, store, reader, model, open_copies(pipeline, model), blocks, shadows, dedicated, included, repository
-    )
+    copies = open_copies(pipeline, model, loop_mate(model, shadows))
+    return Plan(pipeline, store, reader, model, copies, blocks, shadows, dedicated, included, repository)
 
 
 def _shadows(
@@ -148,7 +148,8 @@ def open_copies(pipeline: Pipeline, model: ModelVersion, beside: object = None) 
     Args:
         pipeline: the pipeline file's settings.
         model: what to load.
-        beside: an executor of the version that is served now; None: there is none.
+        beside: an executor of the version that is served now, or of a shadow, for asynchronous executors to share its event
+            loop; None: there is none.
 
     Raises:
         ModelConfigError, DeviceError, PlanError: it can't be loaded.

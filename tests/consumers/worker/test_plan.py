@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
+import shutil
 import threading
 from dataclasses import replace
 from textwrap import dedent
@@ -43,6 +45,7 @@ from millstream.pipeline.loading import load_pipeline
 from tests.broker.choice import Broker
 from tests.consumers.in_memory import EPOCHS, MODEL, MemoryRecord, NegatingExecutor, batch_of
 from tests.consumers.python_service import python_service
+from tests.consumers.remote_service import remote_service
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
 
     from millstream.consumers.sink.result_sink import Sink
     from millstream.consumers.source.kafka_source import Source
+    from millstream.inference.executors.blocking import BlockingExecutor
     from millstream.inference.executors.interface import Executor, ModelExecutor, Tensors
     from millstream.inference.repository import ModelVersion
 
@@ -75,6 +79,31 @@ def test_broker_collects_while_a_batch_may_wait(max_wait: float, asked: str | No
     settings = collecting(max_wait, exactly_once=False)
     assert settings.get("fetch.wait.max.ms") == asked
     assert ("fetch.min.bytes" in settings) == (asked is not None)
+
+
+def test_primary_and_shadows_on_servers_share_an_event_loop(tmp_path: Path) -> None:
+    pytest.importorskip("tritonclient.grpc", reason="the extra kserve is not installed")
+    shadows = [{"name": name, "version": version} for version, name in enumerate(("new", "newer"), 2)]
+    service = remote_service(
+        tmp_path,
+        NOWHERE,
+        "{urls: ['grpc://127.0.0.1:1']}",
+        with_topics=False,
+        model={"name": "number", "version": 1},
+        shadows=shadows,
+        comparison={"topic": "compared"},
+    )
+    models = tmp_path / "models" / "number"
+    for version in ("2", "3"):
+        shutil.copytree(models / "1", models / version)
+    plan = make_plan(load_pipeline(service.file, {}))
+    executors = [plan.executor, *(shadow.executor for shadow in plan.shadows)]
+    assert len({cast("BlockingExecutor", each).thread for each in executors}) == 1
+    for each in executors[:-1]:
+        each.close()
+    left = cast("BlockingExecutor", executors[-1])
+    assert left.thread.wait_for(asyncio.sleep(0, "runs on"), 10.0) == "runs on"
+    left.close()
 
 
 def test_broker_sends_each_event_at_once_to_a_worker_that_collects_until_its_commit() -> None:
