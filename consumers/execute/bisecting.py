@@ -121,8 +121,7 @@ class Bisection:
 
     def _note_good(self, inputs: Inputs, row: int) -> None:
         if self._net is not None:
-            rows = np.array([row])
-            self._net.passed(lambda: {name: array[rows] for name, array in inputs.items()})
+            self._net.passed(lambda: {name: array[np.array([row])] for name, array in inputs.items()})
 
     def _raise_unless_an_events(self, error: Exception) -> None:
         """Raise an error that no event causes."""

@@ -23,7 +23,7 @@ from tritonclient.utils import deserialize_bytes_tensor, triton_to_np_dtype
 
 from millstream.inference.errors import ExecutorUnavailable, InferenceError
 from millstream.inference.executors.error_classification import line_of
-from millstream.inference.executors.kserve.answers import MOST_BYTES, reading
+from millstream.inference.executors.kserve.answers import MALFORMED, MOST_BYTES, malformed
 from millstream.inference.executors.kserve.endpoint import Answer, ModelMetadata, TensorMetadata
 from millstream.inference.executors.kserve.requests import Requests
 from millstream.inference.executors.kserve.statuses import of_grpc
@@ -124,8 +124,10 @@ class GrpcEndpoint:
             response = await self._send(request, timeout=timeout, metadata=self._metadata)
         except AioRpcError as error:
             raise self._error(error) from None
-        with reading(self.url):
+        try:
             return Answer(response.model_name, response.model_version, _arrays(response))
+        except MALFORMED as error:
+            raise malformed(self.url, error) from None
 
     async def close(self) -> None:
         """See `Endpoint.close`."""
