@@ -37,11 +37,9 @@ class ConcurrencyLimit:
         self._lowest = float("inf")  # mean latency of a request alone, or of a round, seconds
         self._rounds = 0  # since the lowest latency was measured
         self._measuring = fixed is None  # whether one request at a time is sent
-
-    @property
-    def size(self) -> int:
-        """Requests that may be in flight; at least 1."""
-        return 1 if self._measuring else max(int(self._size), 1)
+        self.size = 1
+        """Requests that may be in flight; at least 1. Each batch reads it several times."""
+        self._resize()
 
     def answered(self, sent: float, now: float, in_flight: int) -> None:
         """Note an answer.
@@ -77,6 +75,9 @@ class ConcurrencyLimit:
         self._measuring = self._rounds >= ROUNDS_KEPT
         self._begin_round(now)
 
+    def _resize(self) -> None:
+        self.size = 1 if self._measuring else max(int(self._size), 1)
+
     def _shrink(self, factor: float) -> None:
         self._size = max(self._size * factor, 1.0)
         self._starting = False
@@ -85,3 +86,4 @@ class ConcurrencyLimit:
         self._began = now
         self._latencies.clear()
         self._reached = False
+        self._resize()
