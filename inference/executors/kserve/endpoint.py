@@ -66,6 +66,15 @@ class Endpoint(Protocol):
         """
         ...
 
+    async def prepare(self) -> None:
+        """Prepare for requests, before the warm-up of a server that is ready.
+
+        Raises:
+            ExecutorUnavailable: the server is away.
+            ModelConfigError: it can't do what the options want.
+        """
+        ...
+
     async def close(self) -> None:
         """Close the connections."""
         ...

@@ -69,7 +69,8 @@ class KServeExecutor(AsyncExecutor):
         self._checks = OutputChecks(self._outputs, lengths_vary=bool(self._lengths))
         self._timeout = options.timeout
         headers = options.secret_headers()
-        self._all = [_endpoint(url, headers, model.server) for url in options.urls]
+        shared = options.shared_memory
+        self._all = [_endpoint(url, headers, model.server, shared_memory=shared) for url in options.urls]
         self._endpoints = Endpoints(self._all, self._check)
 
     async def warm_up(self) -> None:
@@ -127,6 +128,7 @@ class KServeExecutor(AsyncExecutor):
                 most,
             )
             self.max_events = most
+        await endpoint.prepare()
         await self._warm_up()
 
     async def _warm_up(self) -> None:
@@ -200,9 +202,13 @@ def _version(given: str | None, model: ModelVersion, server: ServerSection) -> s
     )
 
 
-def _endpoint(url: str, headers: Mapping[str, str], server: ServerSection) -> Endpoint:
+def _endpoint(url: str, headers: Mapping[str, str], server: ServerSection, *, shared_memory: bool) -> Endpoint:
     """A connection. Its client is imported only here, because it takes a while. Raises ModelConfigError if it isn't installed."""
     try:
+        if shared_memory:
+            from millstream.inference.executors.kserve.shared_memory import SharedMemoryEndpoint  # noqa: PLC0415
+
+            return SharedMemoryEndpoint(url, headers, server.at("shared_memory"))
         if url.startswith("grpc"):
             from millstream.inference.executors.kserve.grpc import GrpcEndpoint  # noqa: PLC0415
 

@@ -4,7 +4,7 @@ The client's own `infer` builds each request anew from Python objects, which tak
 So this connection sends bytes that `requests.py` makes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +25,7 @@ from millstream.inference.errors import ExecutorUnavailable, InferenceError
 from millstream.inference.executors.error_classification import line_of
 from millstream.inference.executors.kserve.answers import MALFORMED, MOST_BYTES, malformed
 from millstream.inference.executors.kserve.endpoint import Answer, ModelMetadata, TensorMetadata
-from millstream.inference.executors.kserve.requests import Requests
+from millstream.inference.executors.kserve.requests import Requests, raw_items
 from millstream.inference.executors.kserve.statuses import of_grpc
 
 # gRPC waits longer and longer between two attempts to connect, up to 2 minutes by default. Millstream itself decides when it
@@ -119,15 +119,31 @@ class GrpcEndpoint:
         self, model: str, version: str, inputs: Mapping[str, npt.NDArray[Any]], outputs: Sequence[str], timeout: float
     ) -> Answer:
         """See `Endpoint.infer`."""
-        request = self._requests.of(model, version, inputs, outputs)
+        items = [raw_items(array) for array in inputs.values()]
         try:
-            response = await self._send(request, timeout=timeout, metadata=self._metadata)
+            response = await self._ask(model, version, inputs, items, outputs, timeout)
         except AioRpcError as error:
             raise self._error(error) from None
         try:
             return Answer(response.model_name, response.model_version, _arrays(response))
         except MALFORMED as error:
             raise malformed(self.url, error) from None
+
+    async def prepare(self) -> None:
+        """See `Endpoint.prepare`."""
+
+    def _ask(
+        self,
+        model: str,
+        version: str,
+        inputs: Mapping[str, npt.NDArray[Any]],
+        items: Sequence[Any],
+        outputs: Sequence[str],
+        timeout: float,
+    ) -> Awaitable[Any]:
+        """The answer to a request. Arguments as for `Requests.of`. Raises AioRpcError."""
+        request = self._requests.of(model, version, inputs, items, outputs)
+        return self._send(request, timeout=timeout, metadata=self._metadata)  # type: ignore[no-any-return]
 
     async def close(self) -> None:
         """See `Endpoint.close`."""

@@ -172,6 +172,9 @@ class HttpEndpoint:
             arrays = arrays_of(result, {output["name"]: output["datatype"] for output in response["outputs"]})
             return Answer(response.get("model_name") or model, str(response.get("model_version") or ""), arrays)
 
+    async def prepare(self) -> None:
+        """See `Endpoint.prepare`."""
+
     async def close(self) -> None:
         """See `Endpoint.close`."""
         if self._made is not None:

@@ -3,11 +3,12 @@
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from millstream.inference.server_section import ServerOptions, shown_url
 
 _URL = re.compile(r"(grpc|grpcs|http|https)://([^\s,:/@\[\]]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})/?")
+_LOCAL = re.compile(r"grpcs?://(localhost|127\.[0-9.]+|\[::1\]):")
 
 
 def _url(value: str) -> str:
@@ -42,3 +43,15 @@ class KServeOptions(ServerOptions):
     version: Annotated[str | None, BeforeValidator(_version)] = (
         None  # None: the number of the version's folder; empty: the server's models have no versions
     )
+    shared_memory: bool = False  # whether requests have large tensors in shared memory
+
+    @field_validator("shared_memory")
+    @classmethod
+    def _only_here(cls, value: bool, info: ValidationInfo) -> bool:
+        away = [url for url in info.data.get("urls", ()) if not _LOCAL.match(url)]
+        if value and away:
+            raise ValueError(
+                f"expected only servers of this machine over gRPC, such as grpc://localhost:8001, because no other machine can "
+                f"read its memory; found {away[0]} in `urls`. Leave the option out."
+            )
+        return value

@@ -22,21 +22,25 @@ class Requests:
     def __init__(self) -> None:
         self._kept: dict[object, bytes] = {}  # what distinguishes requests without their data -> their first part
 
-    def of(self, model: str, version: str, inputs: Mapping[str, npt.NDArray[Any]], outputs: Sequence[str]) -> bytes:
+    def of(
+        self,
+        model: str,
+        version: str,
+        inputs: Mapping[str, npt.NDArray[Any]],
+        items: Sequence[Any],
+        outputs: Sequence[str],
+    ) -> bytes:
         """A serialized `ModelInferRequest`.
 
         Args:
             model: the server's name of the model.
             version: the server's; empty: the server chooses.
             inputs: tensor -> [events, ...].
+            items: what `raw_items` returns for each input.
             outputs: the wanted tensors.
-
-        Raises:
-            UnicodeEncodeError: a text has half of a surrogate pair.
         """
         parts: list[Any] = [self._first_part(model, version, inputs, outputs)]
-        for array in inputs.values():
-            raw: Any = np.ascontiguousarray(array) if array.dtype.kind not in "OS" else texts_in(array)
+        for raw in items:
             parts += _RAW, _varint(memoryview(raw).nbytes), raw
         return b"".join(parts)
 
@@ -57,6 +61,11 @@ class Requests:
                 model_name=model, model_version=version, inputs=tensors, outputs=[{"name": name} for name in outputs]
             ).SerializeToString()
         return found
+
+
+def raw_items(array: npt.NDArray[Any]) -> Any:
+    """A buffer of a tensor's items as the protocol wants them. Raises UnicodeEncodeError."""
+    return np.ascontiguousarray(array) if array.dtype.kind not in "OS" else texts_in(array)
 
 
 def texts_in(array: npt.NDArray[Any]) -> bytes:
