@@ -1,4 +1,4 @@
-"""The records that Millstream writes: predictions, dead letters, comparisons, evaluations and rollouts.
+"""The records that Millstream writes: predictions, dead letters, comparisons, evaluations, rollouts and their evaluations.
 
 Their schemas are in this folder.
 """
@@ -41,3 +41,5 @@ PREDICTIONS: Final = {record.reserved_id: record for record in (PREDICTION, INCL
 DEAD_LETTERS: Final = {record.reserved_id: record for record in (DEAD_LETTER, ROLLOUT_DEAD_LETTER)}
 """The schemas of dead letters, by their reserved IDs."""
 ROLLOUT: Final = _own_record(1_000_007, "rollout-v1")
+ROLLOUT_EVALUATION: Final = _own_record(1_000_010, "rollout-evaluation-v1")
+"""What is known of the variants of a rollout's step."""

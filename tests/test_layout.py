@@ -38,6 +38,7 @@ ROOMS = {
     "comparison": SHARED,
     "rollout": set(),
     "control": {*SHARED, "rollout"},
+    "evaluation": {*SHARED, "rollout", "comparison", "shadow"},
     "model_servers": {""},
     "demo": {*SHARED, "supervision", "comparison", "model_servers"},
 }

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from millstream.schemas.arrays import Floats, Ints
 
 BUCKETS: Final = 1024
-_SALT: Final = "clusters of keys"  # no rollout's ID, so that buckets are independent of variants
+SALT: Final = "clusters of keys"  # no rollout's ID, so that buckets are independent of variants
 
 
 def buckets_of(keys: Sequence[bytes]) -> Ints:
     """The bucket of each key: [keys], 0 to 1023."""
-    found: Ints = (hashed(keys, _SALT) % np.uint32(BUCKETS)).astype(np.int64)
+    found: Ints = (hashed(keys, SALT) % np.uint32(BUCKETS)).astype(np.int64)
     return found
 
 

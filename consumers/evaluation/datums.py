@@ -1,0 +1,67 @@
+"""Decodes whole records of Millstream's own schemas, in Avro or JSON."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import msgspec
+
+from millstream.schemas.avro.empty import parsed_bounded
+from millstream.schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
+from millstream.schemas.wire import HEAD_BYTES, schema_id_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.schemas.store import SchemaStore
+
+_JSON = msgspec.json.Decoder(dict[str, Any])
+
+
+class Datums:
+    """Reads records with the schemas that they were written with."""
+
+    def __init__(self, store: SchemaStore, form: str = "avro") -> None:
+        """Args:
+        store: of the schemas.
+        form: avro or json.
+        """
+        self._store = store
+        self._is_json = form == "json"
+        self._writers: dict[bytes, Any] = {}  # fastavro's parsed schemas by the values' head; None: not readable
+
+    def read(self, values: Sequence[bytes | None]) -> list[dict[str, Any] | None]:
+        """The records as they are; None for what is none. Raises SchemaUnavailable."""
+        one = self._of_json if self._is_json else self._of_avro
+        return [one(value or b"") for value in values]
+
+    def _of_json(self, value: bytes) -> dict[str, Any] | None:
+        try:
+            return _JSON.decode(value)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return None
+
+    def _of_avro(self, value: bytes) -> dict[str, Any] | None:
+        head = value[:HEAD_BYTES]
+        if head not in self._writers:
+            try:
+                writer = parsed_bounded(self._store.by_id(schema_id_of(value)))
+            except UnknownSchema:
+                return None  # it may be registered later
+            except (NotWireFormat, BadSchemaError):
+                writer = None
+            if len(self._writers) > 1000:  # hostile IDs
+                self._writers.clear()
+            self._writers[head] = writer
+        writer = self._writers[head]
+        if writer is None:
+            return None
+        body = BytesIO(value)
+        body.seek(HEAD_BYTES)
+        try:
+            datum = fastavro.schemaless_reader(body, writer, None)
+        except Exception:  # fastavro raises exceptions of any class if the bytes don't follow the schema
+            return None
+        return datum if isinstance(datum, dict) else None

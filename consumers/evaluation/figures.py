@@ -1,0 +1,96 @@
+"""What is known of a step's variants, as plain numbers for people and for the evaluations' topic."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millstream.consumers.rollout.judging import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class VariantFigures:
+    """A variant, and how much of it was read."""
+
+    name: str
+    model: str
+    version: int
+    share: float  # of the events without an override, 0 to 1
+    events: int  # of the step, each once; of the sampled keys only
+    sampled: float  # share of the variant's keys that is kept, 0 to 1; 1: all
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number."""
+
+    variant: str
+    metric: str  # such as accuracy, errors or latency_p95: docs/rollouts.md lists them
+    segment: str | None  # such as `country=DE`; None: all events
+    events: int  # that it is of
+    value: float | None  # None: not known yet
+    error: float | None = None  # its standard error; None: it has none, or it is not known
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFigures:
+    """The figures of a time. Windows begin at whole multiples of `comparison.window`, by the predictions' time."""
+
+    start: int | None  # ms since the epoch; None: since the step began
+    end: int | None  # ms since the epoch; None: until now
+    figures: tuple[Figure, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateVerdicts:
+    """What the evaluation of one candidate says."""
+
+    candidate: str
+    labels: int  # matured events with a label, of the side that has fewer
+    invalid: tuple[str, ...]  # why quality can't be compared
+    verdicts: tuple[Verdict, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRatio:
+    """The candidate's events by bucket of keys, over all steps of the rollout so far."""
+
+    candidate: str
+    expected: tuple[float, ...]  # [buckets]: events that it should have
+    found: tuple[float, ...]  # [buckets]
+
+
+@dataclass(frozen=True, slots=True)
+class StepFigures:
+    """All figures of a step at a moment."""
+
+    pipeline: str
+    rollout: str
+    revision: int
+    epoch: int
+    since: int  # ms since the epoch
+    now: int  # ms since the epoch
+    unmatured_share: float
+    behind: int  # records that are not read yet
+    notes: tuple[str, ...]  # sentences for people, such as that keys are sampled
+    variants: tuple[VariantFigures, ...]
+    candidates: tuple[CandidateVerdicts, ...]
+    ratios: tuple[SampleRatio, ...]
+    total: WindowFigures
+    windows: tuple[WindowFigures, ...]  # ascending, the newest ones
+
+    def to_json(self) -> dict[str, Any]:
+        """Only dicts, lists, texts, numbers and None."""
+        return asdict(self)
+
+    def value(self, variant: str, metric: str, segment: str | None = None) -> float | None:
+        """A figure since the step began; None if it is not known."""
+        return next(
+            (
+                own.value
+                for own in self.total.figures
+                if (own.variant, own.metric, own.segment) == (variant, metric, segment)
+            ),
+            None,
+        )

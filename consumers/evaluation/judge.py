@@ -1,0 +1,114 @@
+"""Judges a candidate by all metrics of a step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from millstream.consumers.evaluation.distributions import input_drifts, score_verdict
+from millstream.consumers.evaluation.figures import CandidateVerdicts
+from millstream.consumers.evaluation.latency import latency_verdict
+from millstream.consumers.evaluation.ratio import ratio_faults
+from millstream.consumers.evaluation.segments import MOST_SEGMENTS
+from millstream.consumers.evaluation.sides import clusters_of, differences_of, labels_came
+from millstream.consumers.rollout.clusters import paired
+from millstream.consumers.rollout.judging import Bounds, Levels, bounds, bounds_of_difference, verdict
+from millstream.consumers.rollout.sample_ratio import labels_are_off
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from millstream.consumers.evaluation.distributions import Reference
+    from millstream.consumers.evaluation.rows import Rows
+    from millstream.consumers.evaluation.segments import Segment
+    from millstream.consumers.evaluation.settings import StepSettings
+    from millstream.consumers.evaluation.sides import Side
+    from millstream.consumers.rollout.clusters import Clusters
+    from millstream.consumers.rollout.judging import MetricRule, Verdict
+
+
+def levels_of(settings: StepSettings) -> Levels:
+    """The part of the rollout's levels that each metric of this step gets."""
+    segments = len(settings.quality) * len(settings.segments) * MOST_SEGMENTS
+    metrics = len(settings.quality) + len(settings.service) + 1 + (settings.score_drift is not None)
+    guards = (metrics + segments) * len(settings.candidates)
+    return Levels.of(settings.level, settings.level, guards=guards, attempt=settings.attempt, epoch=settings.epoch)
+
+
+def judged(
+    settings: StepSettings,
+    baseline: Side,
+    candidate: Side,
+    *,
+    name: str,
+    segments: Sequence[Segment],
+    ratio: Clusters | None,
+    reference: Reference | None,
+    rows: Rows,
+) -> CandidateVerdicts:
+    """The verdicts on a candidate.
+
+    Args:
+        settings: of the step.
+        baseline: its events.
+        candidate: its events.
+        name: of the candidate.
+        segments: those that are judged.
+        ratio: the sample ratio over all steps.
+        reference: the fields of events before the step.
+        rows: all events of the step, for the drift of inputs.
+    """
+    levels = levels_of(settings)
+    verdicts = [verdict(rule, _bounds(settings, rule, baseline, candidate, levels)) for rule in settings.service]
+    verdicts.append(latency_verdict(settings, baseline, candidate, levels))
+    if (scores := score_verdict(settings, baseline, candidate, levels)) is not None:
+        verdicts.append(scores)
+    if settings.has_labels:
+        for rule in settings.quality:
+            verdicts.append(verdict(rule, _bounds(settings, rule, baseline, candidate, levels)))
+            verdicts += _in_segments(settings, rule, baseline, candidate, levels, segments)
+    labels = min(int((side.labelled & side.answered).sum()) for side in (baseline, candidate))
+    invalid = (*ratio_faults(settings, ratio), *_faults(settings, baseline, candidate, reference, rows))
+    return CandidateVerdicts(name, labels, invalid, tuple(verdicts))
+
+
+def _bounds(settings: StepSettings, rule: MetricRule, baseline: Side, candidate: Side, levels: Levels) -> Bounds:
+    scoring = settings.scoring
+    if settings.paired and not rule.exact:
+        return bounds_of_difference(rule, paired(differences_of(scoring, rule.name, baseline, candidate)), levels)
+    return bounds(rule, clusters_of(scoring, rule.name, baseline), clusters_of(scoring, rule.name, candidate), levels)
+
+
+def _in_segments(
+    settings: StepSettings,
+    rule: MetricRule,
+    baseline: Side,
+    candidate: Side,
+    levels: Levels,
+    segments: Sequence[Segment],
+) -> Iterator[Verdict]:
+    inside = rule.in_segments()
+    for segment in segments:
+        first, second = (side.part(segment.of(side.rows)) for side in (baseline, candidate))
+        yield verdict(inside, _bounds(settings, inside, first, second, levels), segment.name)
+
+
+def _faults(
+    settings: StepSettings, baseline: Side, candidate: Side, reference: Reference | None, rows: Rows
+) -> Iterator[str]:
+    """Why quality can't be compared, beside the sample ratio."""
+    if settings.has_labels and not settings.paired:
+        first, second = labels_came(baseline), labels_came(candidate)
+        if first.events > 0 and second.events > 0 and labels_are_off(first, second, settings.level):
+            yield (
+                f"labels come more often for one variant: for {float(first.mean):.1%} of the baseline's mature events and "
+                f"{float(second.mean):.1%} of the candidate's"
+            )
+    if settings.input_drift is not None:
+        for field, found in input_drifts(settings, reference, rows):
+            if found.psi_at_least > settings.input_drift:
+                yield (
+                    f"the field {field} has changed since before the step: its population stability index is at least "
+                    f"{np.round(found.psi_at_least, 3)}, {settings.input_drift:g} is allowed"
+                )

@@ -1,0 +1,56 @@
+"""Whether each variant got the share of events that it should, over all steps of the rollout."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from millstream.consumers.evaluation.rows import Rows, buckets, is_sampled
+from millstream.consumers.rollout.clusters import Clusters
+from millstream.consumers.rollout.sample_ratio import share_is_confirmed, share_is_off, share_ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from millstream.consumers.evaluation.settings import StepSettings
+
+
+def step_ratio(
+    settings: StepSettings, rows: Rows, sampled: Sequence[float], candidate: int, now: int
+) -> Clusters | None:
+    """The ratio of this step; None if there is none: both answer all events, one has no share, or shares change all the time.
+
+    Args:
+        settings: of the step.
+        rows: all events.
+        sampled: share of each variant's keys that is kept. Only keys count that are kept in both variants.
+        candidate: index of the variant.
+        now: ms since the epoch.
+    """
+    first, second = settings.shares[0], settings.shares[candidate]
+    if settings.paired or not settings.by_share or not first or not second:
+        return None
+    level = round(-np.log2(min(sampled[0], sampled[candidate])))
+    counted = rows[
+        rows["randomised"] & (rows["time"] >= settings.since) & (rows["time"] <= now) & is_sampled(rows["hash"], level)
+    ]
+    return share_ratio(_counts(counted, 0), _counts(counted, candidate), second / (first + second))
+
+
+def _counts(rows: Rows, variant: int) -> Clusters:
+    own = buckets(rows[rows["variant"] == variant])
+    return Clusters.of(own, np.ones(len(own)))
+
+
+def ratio_faults(settings: StepSettings, ratio: Clusters | None) -> Iterator[str]:
+    """Why the sample ratio makes a comparison invalid, as sentences."""
+    if ratio is None:
+        return
+    found = f"{ratio.total:,.0f} events of the candidate, {ratio.events:,.0f} expected"
+    if share_is_off(ratio, settings.level):
+        yield f"the sample ratio is off: {found}: events are lost, or written twice"
+    elif settings.ratio_tolerance is not None and not share_is_confirmed(
+        ratio, settings.level, settings.ratio_tolerance
+    ):
+        yield f"the sample ratio is not confirmed yet: {found}"

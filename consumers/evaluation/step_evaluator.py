@@ -1,0 +1,192 @@
+"""Evaluates the current step of a rollout from its topics."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final, Self
+
+from millstream.consumers.evaluation.intake import ComparisonIntake, LabelIntake, LetterIntake, PredictionIntake
+from millstream.consumers.evaluation.reference import read_reference
+from millstream.consumers.evaluation.settings import step_settings
+from millstream.consumers.evaluation.step_state import StepState
+from millstream.consumers.evaluation.topic import earlier_ratios, read_figures
+from millstream.consumers.schema_store import open_store
+from millstream.schemas.errors import SchemaUnavailable
+from millstream.topics.since_reader import SinceReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.consumers.evaluation.figures import StepFigures
+    from millstream.consumers.evaluation.rows import Rows
+    from millstream.consumers.rollout.bandit import Rewards
+    from millstream.consumers.rollout.progress import Evaluation
+    from millstream.consumers.rollout.record import RolloutRecord
+    from millstream.pipeline.pipeline import Pipeline
+    from millstream.topics.since_reader import Fetched
+
+log = logging.getLogger(__name__)
+
+_MOST_RECORDS: Final = 5000  # of one read
+_WAIT: Final = 0.1  # seconds that one read waits for records
+
+
+class StepEvaluator:
+    """Reads a step's topics from its beginning, without a group, and says what they show. For one thread.
+
+    A new step (another epoch) needs a new evaluator. A record of the same epoch (such as a pause) does not.
+    """
+
+    def __init__(self, pipeline: Pipeline, record: RolloutRecord, *, since: int | None = None) -> None:
+        """Connect.
+
+        Args:
+            pipeline: with the section `rollout`.
+            record: the rollout's newest record.
+            since: when the step began, ms since the epoch; by default, that of the `Progress` in the record. A bandit's
+                record has none, so its record's time counts.
+
+        Raises:
+            EvaluationError: the record is of another pipeline, or has no candidate.
+            PlanError: the classes of a model of several classes are not known.
+            BrokerUnreachableError: no broker answers.
+            TopicError: a topic is missing.
+            SchemaError: the labels' schema is missing, or lacks a field that the pipeline file names.
+        """
+        self.settings = step_settings(pipeline, record, since)
+        store = open_store(pipeline)
+        earlier = earlier_ratios(read_figures(pipeline, store), record.rollout, self.settings.epoch)
+        self.state = StepState(self.settings, earlier)
+        self.unreadable = 0  # records that broke the decoder
+        self._client = pipeline.client_config()
+        self._output = pipeline.output.topic
+        self._predictions = PredictionIntake(self.state, store, pipeline.output.format)
+        begin = self.settings.begin
+        self._intakes: dict[str, Callable[[Fetched], Rows]] = {}
+        if self.settings.paired:
+            self._intakes[pipeline.comparison.topic] = ComparisonIntake(self.state, store).rows
+        else:
+            self._intakes[self._output] = self._predictions.rows
+            self._intakes[pipeline.dead_letters.topic] = LetterIntake(self.state, store).rows
+        self._undone: deque[tuple[Callable[[Fetched], Rows], Callable[[Rows], None], Fetched]] = deque()
+        self._labels: SinceReader | None = None
+        self._events = SinceReader(self._client, dict.fromkeys(self._intakes, begin))
+        try:
+            if pipeline.labels is not None:
+                self._label_rows = LabelIntake(pipeline.labels, self.settings, store).rows
+                self._labels = SinceReader(self._client, {pipeline.labels.topic: begin - self.settings.early})
+        except BaseException:
+            self.close()
+            raise
+
+    def advance(self, timeout: float) -> int:
+        """Read what is there. Returns the number of records read; 0 at the end of all topics.
+
+        Args:
+            timeout: seconds that it may take; it returns sooner at the end of the topics.
+
+        Raises:
+            TopicError: a topic can't be read any more.
+            SchemaUnavailable: the registry does not answer. The next call goes on with the same records.
+        """
+        self._read_reference()
+        until, count = time.monotonic() + timeout, 0
+        while True:
+            self._take_undone()
+            found = self._read_events() + self._read_labels()
+            self._take_undone()
+            count += found
+            self.state.read_until = self._read_until()
+            if self.state.held.is_due():
+                self.state.held.settle(self.state.read_until)
+            if (not found and self._is_at_end()) or time.monotonic() >= until:
+                return count
+
+    @property
+    def behind(self) -> int:
+        """Records that are not read yet, as far as the broker has said. A decision should wait until it is 0."""
+        return self._events.behind + (0 if self._labels is None else self._labels.behind)
+
+    def evaluation(self, now: int, candidate: int = 1) -> Evaluation:
+        """What strategies decide on.
+
+        Args:
+            now: ms since the epoch.
+            candidate: index in the record's variants; only bandits have several.
+        """
+        return self.state.evaluation(now, candidate)
+
+    def rewards(self, after: int, until: int) -> tuple[Rewards, ...]:
+        """The rewards of each variant that matured after one time and until another, ms since the epoch. For bandits.
+
+        If lower rewards are better, they are negated: for a bandit, more is better.
+        """
+        return self.state.rewards(after, until)
+
+    def figures(self, now: int) -> StepFigures:
+        """All that is known, for people and for `rollout.evaluations`. `now`: ms since the epoch."""
+        return self.state.figures(now, self.behind)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._events.close()
+        if self._labels is not None:
+            self._labels.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read_events(self) -> int:
+        found = self._events.read(_MOST_RECORDS, _WAIT)
+        self._undone += [(self._intakes[topic], self.state.held.add, fetched) for topic, fetched in found.items()]
+        return sum(map(len, found.values()))
+
+    def _read_labels(self) -> int:
+        """Labels are not read long before their events, because they would have to be kept for so long."""
+        labels = self._labels
+        if labels is None or labels.read_until > self._events.read_until + self.settings.early:
+            return 0
+        found = labels.read(_MOST_RECORDS, _WAIT if self._events.is_at_end else 0)
+        self._undone += [(self._label_rows, self.state.held.add_labels, fetched) for fetched in found.values()]
+        return sum(map(len, found.values()))
+
+    def _take_undone(self) -> None:
+        """Decode what was fetched. If a schema can't be had, the records stay for the next time."""
+        while self._undone:
+            intake, add, fetched = self._undone[0]
+            for rows in self._rows(intake, fetched):
+                add(rows)
+            self._undone.popleft()
+
+    def _rows(self, intake: Callable[[Fetched], Rows], fetched: Fetched) -> list[Rows]:
+        """The rows of records. If a record breaks the decoder, only it is left out."""
+        try:
+            return [intake(fetched)]
+        except SchemaUnavailable:
+            raise
+        except Exception as error:
+            if len(fetched) == 1:
+                self.unreadable += 1
+                place = f"partition {fetched.partitions[0]}, offset {fetched.offsets[0]}"
+                log.error("evaluation: the record at %s breaks the decoder: %r", place, error)
+                return []
+            middle = len(fetched) // 2
+            parts = fetched.part(0, middle), fetched.part(middle, len(fetched))
+            return [rows for part in parts for rows in self._rows(intake, part)]
+
+    def _read_until(self) -> int:
+        return int(max(min(self._events.read_until, time.time() * 1000), 0))
+
+    def _is_at_end(self) -> bool:
+        return self._events.is_at_end and (self._labels is None or self._labels.is_at_end)
+
+    def _read_reference(self) -> None:
+        if self.settings.fields and self.state.reference is None:
+            self.state.reference = read_reference(
+                self._client, self._output, self.settings, self._predictions.reference
+            )

@@ -1,0 +1,103 @@
+"""Writes figures to the topic `rollout.evaluations`, and reads them."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from millstream.consumers.evaluation.records import decoded, joined, records_of
+from millstream.consumers.rollout.clusters import Clusters
+from millstream.consumers.schema_store import own_schema_id
+from millstream.schemas.errors import SchemaError, SchemaUnavailable
+from millstream.schemas.records import ROLLOUT_EVALUATION
+from millstream.topics.records import RecordWriter
+from millstream.topics.since_reader import SinceReader
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.consumers.evaluation.figures import StepFigures
+    from millstream.pipeline.pipeline import Pipeline
+    from millstream.schemas.store import SchemaStore
+
+_READ_TIMEOUT: Final = 30.0  # seconds without a record, after which no more is expected
+_MOST_RECORDS: Final = 2000  # of one read
+
+
+class FiguresPublisher:
+    """Writes the figures of steps. For one thread."""
+
+    def __init__(self, pipeline: Pipeline, store: SchemaStore) -> None:
+        """Connect.
+
+        Args:
+            pipeline: with a rollout.
+            store: gives the schema ID.
+
+        Raises:
+            BrokerUnreachableError: no broker answers.
+            TopicError: the topic does not exist.
+            SchemaUnavailable: the registry does not answer.
+        """
+        assert pipeline.rollout is not None
+        topic = pipeline.rollout.evaluations
+        self._schema_id = own_schema_id(pipeline, store, ROLLOUT_EVALUATION, topic)
+        self._writer = RecordWriter(pipeline.client_config(), topic)
+
+    def publish(self, figures: StepFigures) -> None:
+        """Write the figures, and wait until the broker has them. Raises TopicError."""
+        for key, value in records_of(figures, self._schema_id):
+            self._writer.write(value, key)
+        self._writer.flush()
+
+
+def read_figures(pipeline: Pipeline, store: SchemaStore) -> list[StepFigures]:
+    """The newest figures of each step that the topic still has, in the order of rollouts and steps.
+
+    Raises:
+        BrokerUnreachableError, TopicError: the topic can't be read.
+        SchemaUnavailable: the registry does not answer.
+    """
+    assert pipeline.rollout is not None
+    newest: dict[bytes, dict[str, Any]] = {}
+    with SinceReader(pipeline.client_config(), {pipeline.rollout.evaluations: 0}) as reader:
+        came = time.monotonic()
+        while not reader.is_at_end and time.monotonic() - came < _READ_TIMEOUT:
+            for fetched in reader.read(_MOST_RECORDS, 0.2).values():
+                came = time.monotonic()
+                for key, value in zip(fetched.keys, fetched.values, strict=True):
+                    _keep(newest, key or b"", value, store)
+    steps: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
+    for datum in newest.values():
+        steps[datum["rollout"], datum["epoch"]].append(datum)
+    found = []
+    for records in steps.values():
+        totals = [own for own in records if own["window_start"] is None]
+        if totals:
+            found.append(joined(totals[0], [own for own in records if own["window_start"] is not None]))
+    return sorted(found, key=lambda own: (own.since, own.epoch))
+
+
+def earlier_ratios(steps: Sequence[StepFigures], rollout: str, epoch: int) -> dict[str, Clusters]:
+    """The sample ratios of a rollout's steps before this one, by candidate. Each step's figures hold those before it, too."""
+    before = [own for own in steps if own.rollout == rollout and own.epoch < epoch]
+    return {
+        ratio.candidate: Clusters(np.array(ratio.expected), np.array(ratio.found))
+        for own in sorted(before, key=lambda step: step.epoch)
+        for ratio in own.ratios
+    }
+
+
+def _keep(newest: dict[bytes, dict[str, Any]], key: bytes, value: bytes | None, store: SchemaStore) -> None:
+    if value is None:
+        newest.pop(key, None)
+        return
+    try:
+        newest[key] = decoded(value, store)
+    except SchemaUnavailable:
+        raise
+    except SchemaError:  # somebody else's record
+        return

@@ -1,0 +1,215 @@
+"""Reads topics from a time on, many records per call, without a consumer group. Nothing in it waits for ever."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from millstream.schemas.arrays import Ints
+from millstream.topics.client_log import client_log
+from millstream.topics.errors import TopicError
+from millstream.topics.records import ANSWER_TIMEOUT, LEADERLESS_ERRORS, TRANSIENT_ERRORS, asked_again, bounds
+from millstream.topics.unreachable import unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_MARGIN_MS: Final = 60_000
+"""Clocks of producers differ, so records up to this much older may come after the first one of a time."""
+_PASSING: Final = TRANSIENT_ERRORS | LEADERLESS_ERRORS
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Records of one topic as columns, one entry each."""
+
+    partitions: Ints
+    offsets: Ints
+    timestamps: Ints  # ms since the epoch; -1: none
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.offsets)
+
+    def part(self, start: int, stop: int) -> Fetched:
+        """A range of them."""
+        own = slice(start, stop)
+        return Fetched(self.partitions[own], self.offsets[own], self.timestamps[own], self.keys[own], self.values[own])
+
+    def take(self, rows: Ints) -> Fetched:
+        """Those at these places."""
+        keys, values = ([own[row] for row in rows.tolist()] for own in (self.keys, self.values))
+        return Fetched(self.partitions[rows], self.offsets[rows], self.timestamps[rows], keys, values)
+
+
+@dataclass(slots=True)
+class _Partition:
+    """How far a partition is read."""
+
+    position: int  # the next offset
+    end: int  # as far as the broker has said
+    is_at_end: bool
+    newest: float = -math.inf  # timestamp of the newest record read, ms since the epoch
+
+
+class SinceReader:
+    """Reads the committed records of some topics, from a time on. For one thread."""
+
+    def __init__(self, client: Mapping[str, Any], since: Mapping[str, int]) -> None:
+        """Connect, and find where to begin.
+
+        Args:
+            client: settings of a Kafka client.
+            since: topic -> from when on, by the records' timestamps, ms since the epoch. Older ones may come, too.
+
+        Raises:
+            BrokerUnreachableError: no broker answers.
+            TopicError: a topic does not exist.
+        """
+        self._bootstrap = str(client["bootstrap.servers"])
+        self._consumer = Consumer(
+            {
+                **client,
+                "group.id": "millstream-reader",  # required by the client, which never joins it
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 100,
+                "queued.max.messages.kbytes": 32_768,
+            },
+            logger=client_log("reader"),
+        )
+        self._partitions: dict[Place, _Partition] = {}
+        self._topics = tuple(since)
+        try:
+            self.seek(since)
+        except BaseException:
+            self.close()
+            raise
+
+    def seek(self, since: Mapping[str, int]) -> None:
+        """Begin at other times. Raises as the constructor."""
+        try:
+            places = [place for topic, start in since.items() for place in self._starts(topic, start - _MARGIN_MS)]
+            self._consumer.assign(places)
+        except KafkaException as error:
+            raise unreachable(self._bootstrap, error.args[0]) from None
+
+    def read(self, limit: int, timeout: float) -> dict[str, Fetched]:
+        """Up to `limit` records by topic. If there are none, it waits up to `timeout` seconds.
+
+        Raises:
+            TopicError: a topic can't be read (any more).
+        """
+        # `consume` waits until it has all records that it may return, so `poll` waits for the first one.
+        first = self._consumer.poll(timeout)
+        if first is None:
+            return {}
+        found: dict[str, list[Any]] = {}
+        for message in [first, *self._consumer.consume(limit - 1, 0)]:
+            error = message.error()
+            if error is None:
+                found.setdefault(message.topic(), []).append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                # Control records and aborted records have offsets, too, but don't come. So this is the only sign of the end.
+                self._reached(message.topic(), message.partition(), message.offset())
+            elif error.code() not in _PASSING:
+                raise TopicError(f"topic {message.topic()} can't be read: {error.str()}.")
+        return {topic: self._fetched(topic, messages) for topic, messages in found.items()}
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topics have."""
+        return len(self._partitions)
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether all that was there has been read."""
+        return all(own.is_at_end for own in self._partitions.values())
+
+    @property
+    def behind(self) -> int:
+        """Records that are not read yet, as far as the broker has said. Control records of transactions count as well."""
+        for (topic, number), own in self._partitions.items():
+            _, high = self._consumer.get_watermark_offsets(TopicPartition(topic, number), cached=True)
+            own.end = max(own.end, high)
+        return sum(max(own.end - own.position, 0) for own in self._partitions.values() if not own.is_at_end)
+
+    @property
+    def read_until(self) -> float:
+        """All records before this timestamp were read, ms since the epoch; infinite at the end of all partitions."""
+        return min((math.inf if own.is_at_end else own.newest for own in self._partitions.values()), default=math.inf)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _starts(self, topic: str, since: int) -> list[TopicPartition]:
+        """Where each partition begins, and whether there is anything to read."""
+        found = self._consumer.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic]
+        if found.error is not None:
+            raise TopicError(f"topic {topic}: {found.error.str()}. Create it: millstream topics create PIPELINE")
+        numbers = sorted(found.partitions)
+        ends = {number: bounds(self._consumer, topic, number) for number in numbers}
+        wanted = [TopicPartition(topic, number, max(since, 0)) for number in numbers]
+        times = asked_again(lambda: self._consumer.offsets_for_times(wanted, timeout=ANSWER_TIMEOUT), LEADERLESS_ERRORS)
+        places = []
+        for place in times:
+            if place.error is not None:
+                raise KafkaException(place.error)
+            low, high = ends[place.partition]
+            start = max(place.offset, low) if place.offset >= 0 else high  # negative: all records are older
+            self._partitions[topic, place.partition] = _Partition(start, high, start >= high)
+            places.append(TopicPartition(topic, place.partition, start))
+        return places
+
+    def _reached(self, topic: str, number: int, offset: int) -> None:
+        own = self._partitions[topic, number]
+        own.position, own.is_at_end = max(own.position, offset), True
+
+    def _fetched(self, topic: str, messages: Sequence[Any]) -> Fetched:
+        partitions, offsets, timestamps = (
+            np.array([call(message) for message in messages], np.int64) for call in (_partition, _offset, _timestamp)
+        )
+        for number in np.unique(partitions).tolist():
+            mine = partitions == number
+            own = self._partitions[topic, number]
+            last = int(offsets[mine][-1])
+            if last >= own.position:  # otherwise, the end was reported after these records in the same read
+                own.position, own.is_at_end = last + 1, False
+            own.newest = max(own.newest, float(timestamps[mine].max()))
+        return Fetched(
+            partitions,
+            offsets,
+            timestamps,
+            [message.key() for message in messages],
+            [message.value() for message in messages],
+        )
+
+
+def _partition(message: Any) -> int:
+    return int(message.partition())
+
+
+def _offset(message: Any) -> int:
+    return int(message.offset())
+
+
+def _timestamp(message: Any) -> int:
+    return int(message.timestamp()[1])
