@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -81,8 +82,9 @@ class StepFigures:
     windows: tuple[WindowFigures, ...]  # ascending, the newest ones
 
     def to_json(self) -> dict[str, Any]:
-        """Only dicts, lists, texts, numbers and None."""
-        return asdict(self)
+        """Only dicts, lists, texts, finite numbers and None. A bound that is infinite is None."""
+        found: dict[str, Any] = _plain(asdict(self))
+        return found
 
     def value(self, variant: str, metric: str, segment: str | None = None) -> float | None:
         """A figure since the step began; None if it is not known."""
@@ -94,3 +96,14 @@ class StepFigures:
             ),
             None,
         )
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _plain(own) for name, own in value.items()}
+        case list() | tuple():
+            return [_plain(own) for own in value]
+        case float() if not math.isfinite(value):
+            return None
+    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -70,7 +71,12 @@ def judged(
             verdicts += _in_segments(settings, rule, baseline, candidate, levels, segments)
     labels = min(int((side.labelled & side.answered).sum()) for side in (baseline, candidate))
     invalid = (*ratio_faults(settings, ratio), *_faults(settings, baseline, candidate, reference, rows))
-    return CandidateVerdicts(name, labels, invalid, tuple(verdicts))
+    return CandidateVerdicts(name, labels, invalid, tuple(map(_known, verdicts)))
+
+
+def _known(found: Verdict) -> Verdict:
+    """Without an estimate where one side has no events."""
+    return found if found.estimate is None or np.isfinite(found.estimate) else replace(found, estimate=None)
 
 
 def _bounds(settings: StepSettings, rule: MetricRule, baseline: Side, candidate: Side, levels: Levels) -> Bounds:

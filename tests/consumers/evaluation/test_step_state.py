@@ -1,0 +1,263 @@
+"""A step's figures: against plain Python, and the same however the topics are read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.consumers.evaluation import plain
+from tests.consumers.evaluation.scene import (
+    MATURITY,
+    MINUTE,
+    NAMES,
+    SINCE,
+    Chunk,
+    Event,
+    Topics,
+    events_of,
+    feed,
+    in_order,
+    pipeline_of,
+    record_of,
+    state_of,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.consumers.evaluation.figures import StepFigures
+    from millstream.pipeline.pipeline import Pipeline
+
+NOW = SINCE + 32 * MINUTE
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    return pipeline_of(tmp_path_factory.mktemp("pipeline"))
+
+
+def figures_of(pipeline: Pipeline, topics: Topics, chunks: list[Chunk] | None = None, now: int = NOW) -> StepFigures:
+    return feed(state_of(pipeline), pipeline, in_order(topics) if chunks is None else chunks).figures(now)
+
+
+def compare(found: StepFigures, events: list[Event], now: int, segment: str | None = None) -> None:
+    own = {(figure.variant, figure.metric): figure for figure in found.total.figures if figure.segment == segment}
+    for variant, name in enumerate(NAMES):
+        mine = plain.counted(events, variant, now)
+        for metric, expected in plain.figures(mine, now).items():
+            if segment is None or metric not in ("errors", "dead_letters", "nan"):
+                figure = own[name, metric]
+                assert figure.events == expected.events, (name, metric)
+                assert figure.value == pytest.approx(expected.value), (name, metric)
+                assert figure.error == pytest.approx(expected.error), (name, metric)
+        assert own[name, "auc"].value == pytest.approx(plain.auc(mine, now))
+
+
+@pytest.mark.parametrize("form", ["avro", "json"])
+@pytest.mark.parametrize("now", [NOW, SINCE + 12 * MINUTE])
+def test_figures_are_those_of_plain_python(tmp_path: Path, form: str, now: int) -> None:
+    events = events_of(2000)
+    topics = Topics(form=form)
+    topics.write(events)
+    found = figures_of(pipeline_of(tmp_path, form=form), topics, now=now)
+    compare(found, events, now)
+    for country in ("DE", "FR", "IT", "null"):
+        inside = [own for own in events if str(own.country or "null") == country and not own.dead]
+        compare(found, inside, now, f"country={country}")
+    sides = [plain.counted(events, variant, now) for variant in (0, 1)]
+    for name, side in zip(NAMES, sides, strict=True):
+        times = [own.ms for own in side if not own.failed and not own.dead]
+        assert found.value(name, "latency_p95") == pytest.approx(np.quantile(times, 0.95))
+    predictions = [own for side in sides for own in side if not own.dead]
+    mature = [own for own in predictions if plain.is_mature(own, now)]
+    assert found.unmatured_share == pytest.approx(1 - len(mature) / len(predictions))
+    [verdicts] = found.candidates
+    labels = [sum(plain.is_labelled(own, now) and not own.failed for own in side) for side in sides]
+    assert verdicts.labels == min(labels)
+
+
+def test_windows_add_up_to_the_whole_step(pipeline: Pipeline) -> None:
+    topics = Topics()
+    topics.write(events_of(1000))
+    found = figures_of(pipeline, topics)
+    assert [own.start for own in found.windows] == sorted({own.start for own in found.windows})
+    assert all(own.end == (own.start or 0) + 5 * MINUTE for own in found.windows)
+    for name in NAMES:
+        for metric in ("events", "labelled", "matured"):
+            parts = [
+                figure.value or 0
+                for own in found.windows
+                for figure in own.figures
+                if (figure.variant, figure.metric) == (name, metric)
+            ]
+            assert sum(parts) == found.value(name, metric)
+
+
+SEEDS = st.integers(0, 2**32)
+LARGEST = st.sampled_from([7, 60, 1000])
+
+
+def shuffled(topics: Topics, seed: int, largest: int) -> list[Chunk]:
+    """The topics in chunks of any size up to the largest, in any order that keeps that of each partition."""
+    streams = {
+        (topic, number): [own for own in records if own.partition == number]
+        for topic, records in topics.records.items()
+        for number in range(topics.partitions)
+    }
+    chunks: list[Chunk] = []
+    rng = np.random.default_rng(seed)
+    while places := sorted(place for place, records in streams.items() if records):
+        place = places[rng.integers(len(places))]
+        size = int(rng.integers(1, largest + 1))
+        chunks.append((place[0], streams[place][:size]))
+        streams[place] = streams[place][size:]
+    return chunks
+
+
+def with_repeats(events: list[Event]) -> Topics:
+    """Of some events, the prediction, the dead letter and the label come twice; the second label has another value."""
+    topics = Topics()
+    topics.write(events)
+    again = [own for number, own in enumerate(events) if number % 7 == 0]
+    topics.write(
+        replace(
+            own,
+            score=own.score / 2,
+            outcome=None if own.outcome is None else not own.outcome,
+            label_after=own.label_after + MINUTE,
+        )
+        for own in again
+    )
+    return topics
+
+
+EVENTS = events_of(400)
+REPEATED = with_repeats(EVENTS)
+
+
+def test_repeats_count_once(pipeline: Pipeline) -> None:
+    compare(figures_of(pipeline, REPEATED), EVENTS, NOW)
+
+
+@settings(max_examples=15)
+@given(SEEDS, LARGEST)
+def test_order_of_reading_does_not_matter(pipeline: Pipeline, seed: int, largest: int) -> None:
+    found = figures_of(pipeline, REPEATED, shuffled(REPEATED, seed, largest))
+    assert found.to_json() == figures_of(pipeline, REPEATED).to_json()
+
+
+MANY = events_of(4000, keys=600)
+WRITTEN = Topics()
+WRITTEN.write(MANY)
+
+
+@settings(max_examples=10)
+@given(SEEDS, LARGEST)
+def test_sample_of_keys_does_not_depend_on_the_order_of_reading(pipeline: Pipeline, seed: int, largest: int) -> None:
+    states = []
+    for order in (shuffled(WRITTEN, seed, largest), in_order(WRITTEN)):
+        state = state_of(pipeline)
+        state.held._quota = 1300  # as with a lower `max_events`, which the file's check refuses
+        states.append(feed(state, pipeline, order))
+    first, second = (state.figures(NOW) for state in states)
+    assert first.to_json() == second.to_json()
+    baseline, candidate = first.variants
+    assert candidate.sampled == 1  # it has few events, and keeps all
+    assert 0.1 < baseline.sampled < 1
+    assert 200 < baseline.events <= 1300
+    assert "only the events of" in first.notes[0]
+
+
+def test_accuracy_of_a_sample_is_that_of_its_keys(pipeline: Pipeline) -> None:
+    state = state_of(pipeline)
+    state.held._quota = 1300
+    feed(state, pipeline, in_order(WRITTEN))
+    kept = set(state.rows["id"].tolist())
+    whole = figures_of(pipeline, WRITTEN)
+    sampled = state.figures(NOW)
+    error = math.hypot(*(own.total.figures[0].error or 0 for own in (whole, sampled)))
+    accuracy = [own.value("primary", "accuracy") or 0 for own in (whole, sampled)]
+    assert len(kept) < len(MANY)
+    assert abs(accuracy[0] - accuracy[1]) < max(4 * error, 0.06)
+
+
+def an_event(**changes: object) -> Event:
+    event = Event("event-1", b"k", SINCE + MINUTE, 1, 0.9, 5.0, "DE", 1.0, True, 2.0, MINUTE)
+    return replace(event, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("event", "is_held", "is_labelled"),
+    [
+        (an_event(), True, True),
+        (an_event(label_after=MATURITY), True, True),
+        (an_event(label_after=MATURITY + 1), True, False),
+        (an_event(label_after=-5 * MINUTE), True, True),
+        (an_event(label_after=-5 * MINUTE - 1), True, False),
+        (an_event(time=SINCE), True, True),
+        (an_event(time=SINCE - 1), False, False),
+        (an_event(rollout="another"), False, False),
+        (an_event(propensity=0.05), False, False),  # of an earlier step
+        (an_event(outcome=None), True, False),
+    ],
+)
+def test_which_events_and_labels_count(pipeline: Pipeline, event: Event, is_held: bool, is_labelled: bool) -> None:
+    topics = Topics()
+    topics.write([event])
+    found = figures_of(pipeline, topics)
+    assert (found.value("canary", "events"), found.value("canary", "labelled")) == (is_held, is_labelled)
+
+
+def test_event_that_is_not_mature_does_not_count_although_its_label_is_there(pipeline: Pipeline) -> None:
+    topics = Topics()
+    topics.write([an_event()])
+    found = figures_of(pipeline, topics, now=SINCE + MINUTE + MATURITY - 1)
+    assert found.value("canary", "labelled") == 0
+    assert found.unmatured_share == 1
+    assert figures_of(pipeline, topics, now=SINCE + MINUTE + MATURITY).value("canary", "labelled") == 1
+
+
+def test_first_label_counts(pipeline: Pipeline) -> None:
+    topics = Topics()
+    topics.write([an_event()])
+    topics.label(an_event(outcome=False, revenue=7.0, label_after=2 * MINUTE))
+    found = figures_of(pipeline, topics)
+    assert (found.value("canary", "accuracy"), found.value("canary", "reward")) == (1.0, 2.0)
+
+
+def test_label_too_early_for_its_event_gives_way_to_the_next(pipeline: Pipeline) -> None:
+    topics = Topics()
+    topics.label(an_event(outcome=False, label_after=-6 * MINUTE))
+    topics.write([an_event()])
+    assert figures_of(pipeline, topics).value("canary", "accuracy") == 1.0
+
+
+def test_bandit_gets_the_rewards_that_matured_in_a_time(pipeline: Pipeline) -> None:
+    topics = Topics()
+    topics.write(EVENTS)
+    state = feed(state_of(pipeline), pipeline, in_order(topics))
+    middle = SINCE + 20 * MINUTE
+    first, second, whole = (state.rewards(*span) for span in ((0, middle), (middle, NOW), (0, NOW)))
+    for variant in (0, 1):
+        mine = plain.counted(EVENTS, variant, NOW)
+        rewards = [
+            own.revenue for own in mine if plain.is_labelled(own, NOW) and not own.failed and own.revenue is not None
+        ]
+        assert whole[variant].events == len(rewards) == first[variant].events + second[variant].events
+        assert whole[variant].total == pytest.approx(sum(rewards))
+        assert whole[variant].total == pytest.approx(first[variant].total + second[variant].total)
+        assert whole[variant].squares == pytest.approx(sum(own * own for own in rewards))
+        assert whole[variant].design_effect >= 1
+
+
+def test_evaluation_belongs_to_the_records_step(pipeline: Pipeline) -> None:
+    record = record_of()
+    found = state_of(pipeline, record).evaluation(NOW, 1)
+    assert (found.epoch, found.now, found.labels, found.unmatured_share) == (1, NOW, 0, 0.0)
+    assert {own.outcome for own in found.verdicts} == {"undecided"}
