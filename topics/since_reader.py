@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _MARGIN_MS: Final = 60_000
 """Clocks of producers differ, so records up to this much older may come after the first one of a time."""
+_REFRESH_TIMEOUT: Final = 1.0  # seconds
 _PASSING: Final = TRANSIENT_ERRORS | LEADERLESS_ERRORS
 
 Place = tuple[str, int]
@@ -90,6 +91,7 @@ class SinceReader:
             logger=client_log("reader"),
         )
         self._partitions: dict[Place, _Partition] = {}
+        self._bounds: dict[Place, tuple[int, int]] = {}  # at the start
         self._topics = tuple(since)
         try:
             self.seek(since)
@@ -105,6 +107,27 @@ class SinceReader:
         except KafkaException as error:
             raise unreachable(self._bootstrap, error.args[0]) from None
 
+    def refresh(self) -> None:
+        """Read partitions that the topics got in the meantime, too, from their beginning. It tries for a second."""
+        known = dict(self._partitions)
+        try:
+            for topic in self._topics:
+                found = self._consumer.list_topics(topic, timeout=_REFRESH_TIMEOUT).topics[topic]
+                for number in set(found.partitions) - {own for name, own in known if name == topic}:
+                    low, high = self._consumer.get_watermark_offsets(
+                        TopicPartition(topic, number), timeout=_REFRESH_TIMEOUT
+                    )
+                    known[topic, number] = _Partition(low, high, low >= high)
+            if len(known) > len(self._partitions):
+                self._consumer.assign(
+                    [
+                        TopicPartition(*place, own.position) for place, own in known.items()
+                    ]  # also drops what is on its way
+                )
+                self._partitions = known
+        except KafkaException:  # the broker is away: the next call finds them
+            return
+
     def read(self, limit: int, timeout: float) -> dict[str, Fetched]:
         """Up to `limit` records by topic. If there are none, it waits up to `timeout` seconds.
 
@@ -119,10 +142,10 @@ class SinceReader:
         for message in [first, *self._consumer.consume(limit - 1, 0)]:
             error = message.error()
             if error is None:
-                found.setdefault(message.topic(), []).append(message)
+                found.setdefault(str(message.topic()), []).append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 # Control records and aborted records have offsets, too, but don't come. So this is the only sign of the end.
-                self._reached(message.topic(), message.partition(), message.offset())
+                self._reached(message)
             elif error.code() not in _PASSING:
                 raise TopicError(f"topic {message.topic()} can't be read: {error.str()}.")
         return {topic: self._fetched(topic, messages) for topic, messages in found.items()}
@@ -162,26 +185,34 @@ class SinceReader:
 
     def _starts(self, topic: str, since: int) -> list[TopicPartition]:
         """Where each partition begins, and whether there is anything to read."""
-        found = self._consumer.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic]
-        if found.error is not None:
-            raise TopicError(f"topic {topic}: {found.error.str()}. Create it: millstream topics create PIPELINE")
-        numbers = sorted(found.partitions)
-        ends = {number: bounds(self._consumer, topic, number) for number in numbers}
+        numbers = self._numbers(topic)
         wanted = [TopicPartition(topic, number, max(since, 0)) for number in numbers]
         times = asked_again(lambda: self._consumer.offsets_for_times(wanted, timeout=ANSWER_TIMEOUT), LEADERLESS_ERRORS)
         places = []
         for place in times:
             if place.error is not None:
                 raise KafkaException(place.error)
-            low, high = ends[place.partition]
+            low, high = self._bounds[topic, place.partition]
             start = max(place.offset, low) if place.offset >= 0 else high  # negative: all records are older
             self._partitions[topic, place.partition] = _Partition(start, high, start >= high)
             places.append(TopicPartition(topic, place.partition, start))
         return places
 
-    def _reached(self, topic: str, number: int, offset: int) -> None:
-        own = self._partitions[topic, number]
-        own.position, own.is_at_end = max(own.position, offset), True
+    def _numbers(self, topic: str) -> list[int]:
+        """The topic's partitions. The broker is asked once."""
+        known = sorted(number for name, number in self._bounds if name == topic)
+        if known:
+            return known
+        found = self._consumer.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic]
+        if found.error is not None:
+            raise TopicError(f"topic {topic}: {found.error.str()}. Create it: millstream topics create PIPELINE")
+        for number in found.partitions:
+            self._bounds[topic, number] = bounds(self._consumer, topic, number)
+        return sorted(found.partitions)
+
+    def _reached(self, message: Any) -> None:
+        own = self._partitions[message.topic(), message.partition()]
+        own.position, own.is_at_end = max(own.position, message.offset()), True
 
     def _fetched(self, topic: str, messages: Sequence[Any]) -> Fetched:
         partitions, offsets, timestamps = (

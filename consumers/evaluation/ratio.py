@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from millstream.consumers.evaluation.settings import StepSettings
+
+_LEAST_CLUSTERS: Final = 50  # before the design effect is known
+_MOST_CLUSTERED: Final = 10.0  # events that count as one
 
 
 def step_ratio(
@@ -47,10 +50,16 @@ def ratio_faults(settings: StepSettings, ratio: Clusters | None) -> Iterator[str
     """Why the sample ratio makes a comparison invalid, as sentences."""
     if ratio is None:
         return
-    found = f"{ratio.total:,.0f} events of the candidate, {ratio.events:,.0f} expected"
+    found = f"{float(ratio.total):,.0f} events of the candidate, {float(ratio.events):,.0f} expected"
     if share_is_off(ratio, settings.level):
         yield f"the sample ratio is off: {found}: events are lost, or written twice"
-    elif settings.ratio_tolerance is not None and not share_is_confirmed(
-        ratio, settings.level, settings.ratio_tolerance
-    ):
+    elif settings.ratio_tolerance is not None and not _is_confirmed(settings, ratio, settings.ratio_tolerance):
         yield f"the sample ratio is not confirmed yet: {found}"
+
+
+def _is_confirmed(settings: StepSettings, ratio: Clusters, tolerance: float) -> bool:
+    """Whether a larger deviation is ruled out. If few keys have many events, that takes too long, and isn't asked for."""
+    design_effect = float(ratio.variance * ratio.events)  # without clusters, the number of events is Poisson at most
+    if ratio.effective >= _LEAST_CLUSTERS and design_effect > _MOST_CLUSTERED:
+        return True
+    return bool(share_is_confirmed(ratio, settings.level, tolerance))

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from millstream.schemas.arrays import Floats
     from millstream.topics.since_reader import Fetched
 
-PLACES: Final = 20
+PLACES: Final = 12
 """Times at which events are taken, evenly over the reference's time."""
-EACH: Final = 2000
+EACH: Final = 4000
 """Most events that are taken at each of them, from all partitions together."""
 _PATIENCE: Final = 5.0  # seconds for one of them, if the broker is slow
 

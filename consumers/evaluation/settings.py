@@ -157,7 +157,7 @@ def shadow_record(pipeline: Pipeline, shadow: Shadow, *, baseline: int, since: i
 
 
 def _progress(record: RolloutRecord) -> Progress | None:
-    """None: a bandit, or a strategy that remembers nothing."""
+    """None: the strategy remembers nothing."""
     if "since" not in json.loads(record.strategy_state):
         return None
     try:

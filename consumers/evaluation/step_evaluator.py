@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 _MOST_RECORDS: Final = 5000  # of one read
 _WAIT: Final = 0.1  # seconds that one read waits for records
+_REFRESH_EVERY: Final = 60.0  # seconds between two looks for new partitions
 
 
 class StepEvaluator:
@@ -40,13 +41,13 @@ class StepEvaluator:
     """
 
     def __init__(self, pipeline: Pipeline, record: RolloutRecord, *, since: int | None = None) -> None:
-        """Connect.
+        """Connect, and read a sample of the events before the step if the drift of inputs is watched.
 
         Args:
             pipeline: with the section `rollout`.
             record: the rollout's newest record.
-            since: when the step began, ms since the epoch; by default, that of the `Progress` in the record. A bandit's
-                record has none, so its record's time counts.
+            since: when the step began, ms since the epoch; by default, that of the `Progress` in the record, or the
+                record's time.
 
         Raises:
             EvaluationError: the record is of another pipeline, or has no candidate.
@@ -54,29 +55,33 @@ class StepEvaluator:
             BrokerUnreachableError: no broker answers.
             TopicError: a topic is missing.
             SchemaError: the labels' schema is missing, or lacks a field that the pipeline file names.
+            SchemaUnavailable: the registry does not answer.
         """
         self.settings = step_settings(pipeline, record, since)
         store = open_store(pipeline)
         earlier = earlier_ratios(read_figures(pipeline, store), record.rollout, self.settings.epoch)
         self.state = StepState(self.settings, earlier)
         self.unreadable = 0  # records that broke the decoder
-        self._client = pipeline.client_config()
-        self._output = pipeline.output.topic
+        client = pipeline.client_config()
         self._predictions = PredictionIntake(self.state, store, pipeline.output.format)
         begin = self.settings.begin
         self._intakes: dict[str, Callable[[Fetched], Rows]] = {}
         if self.settings.paired:
             self._intakes[pipeline.comparison.topic] = ComparisonIntake(self.state, store).rows
         else:
-            self._intakes[self._output] = self._predictions.rows
+            self._intakes[pipeline.output.topic] = self._predictions.rows
             self._intakes[pipeline.dead_letters.topic] = LetterIntake(self.state, store).rows
+        self._refreshed = time.monotonic()
         self._undone: deque[tuple[Callable[[Fetched], Rows], Callable[[Rows], None], Fetched]] = deque()
         self._labels: SinceReader | None = None
-        self._events = SinceReader(self._client, dict.fromkeys(self._intakes, begin))
+        self._events = SinceReader(client, dict.fromkeys(self._intakes, begin))
         try:
+            if self.settings.fields:
+                values = self._predictions.reference
+                self.state.reference = read_reference(client, pipeline.output.topic, self.settings, values)
             if pipeline.labels is not None:
                 self._label_rows = LabelIntake(pipeline.labels, self.settings, store).rows
-                self._labels = SinceReader(self._client, {pipeline.labels.topic: begin - self.settings.early})
+                self._labels = SinceReader(client, {pipeline.labels.topic: begin - self.settings.early})
         except BaseException:
             self.close()
             raise
@@ -91,7 +96,7 @@ class StepEvaluator:
             TopicError: a topic can't be read any more.
             SchemaUnavailable: the registry does not answer. The next call goes on with the same records.
         """
-        self._read_reference()
+        self._refresh()
         until, count = time.monotonic() + timeout, 0
         while True:
             self._take_undone()
@@ -185,8 +190,9 @@ class StepEvaluator:
     def _is_at_end(self) -> bool:
         return self._events.is_at_end and (self._labels is None or self._labels.is_at_end)
 
-    def _read_reference(self) -> None:
-        if self.settings.fields and self.state.reference is None:
-            self.state.reference = read_reference(
-                self._client, self._output, self.settings, self._predictions.reference
-            )
+    def _refresh(self) -> None:
+        if time.monotonic() - self._refreshed >= _REFRESH_EVERY:
+            self._refreshed = time.monotonic()
+            for reader in (self._events, self._labels):
+                if reader is not None:
+                    reader.refresh()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from millstream.consumers.evaluation.distributions import Reference
 from millstream.consumers.evaluation.figures import SampleRatio, StepFigures, VariantFigures
 from millstream.consumers.evaluation.held import Bounds, HeldEvents
 from millstream.consumers.evaluation.judge import judged
@@ -22,13 +21,11 @@ from millstream.consumers.rollout.progress import Evaluation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from millstream.consumers.evaluation.distributions import Reference
     from millstream.consumers.evaluation.figures import CandidateVerdicts
     from millstream.consumers.evaluation.segments import Segment
     from millstream.consumers.evaluation.settings import StepSettings
     from millstream.consumers.evaluation.sides import Side
-
-MOST_REFERENCE: Final = 100_000
-"""Events before the step that inputs are compared with."""
 
 
 class StepState:

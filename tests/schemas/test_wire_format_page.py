@@ -21,6 +21,7 @@ from millstream.schemas.records import (
     PREDICTION,
     ROLLOUT,
     ROLLOUT_DEAD_LETTER,
+    ROLLOUT_EVALUATION,
     ROLLOUT_PREDICTION,
 )
 from millstream.schemas.row_models import RowModels
@@ -76,7 +77,7 @@ def test_json_of_the_example_is_what_the_encoder_writes() -> None:
     "record",
     [
         *(PREDICTION, DEAD_LETTER, COMPARISON, EVALUATION, INCLUDING_PREDICTION, ROLLOUT),
-        *(ROLLOUT_PREDICTION, ROLLOUT_DEAD_LETTER),
+        *(ROLLOUT_PREDICTION, ROLLOUT_DEAD_LETTER, ROLLOUT_EVALUATION),
     ],
     ids=lambda record: record.name,
 )

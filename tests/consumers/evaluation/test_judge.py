@@ -1,0 +1,303 @@
+"""What the verdicts say about candidates that are good, bad, slow, drifting, or can't be compared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from millstream.consumers.evaluation.distributions import Reference
+from millstream.consumers.evaluation.errors import EvaluationError
+from millstream.consumers.evaluation.judge import levels_of
+from millstream.consumers.evaluation.rows import Rows, empty_events
+from millstream.consumers.evaluation.settings import shadow_record, step_settings
+from millstream.consumers.evaluation.step_state import StepState
+from millstream.consumers.rollout.progress import Progress
+from millstream.consumers.rollout.record import RolloutVariant
+from millstream.consumers.rollout.slots import SLOTS, SlotRange, whole
+from tests.consumers.evaluation import plain
+from tests.consumers.evaluation.scene import (
+    MATURITY,
+    MINUTE,
+    SINCE,
+    Topics,
+    events_of,
+    feed,
+    in_order,
+    pipeline_of,
+    record_of,
+    state_of,
+)
+from tests.pipeline.pipeline_files import load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.consumers.rollout.judging import Verdict
+    from millstream.pipeline.pipeline import Pipeline
+
+NOW = SINCE + 30 * MINUTE
+COUNT = 30_000
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    return pipeline_of(tmp_path_factory.mktemp("pipeline"))
+
+
+def rows_of(state: StepState, count: int = COUNT, *, seed: int = 1, share: float = 0.3) -> Rows:
+    """Mature events of an equal baseline and candidate, with labels. The model is right in about 80 % of them."""
+    rng = np.random.default_rng(seed)
+    rows = empty_events(state.dtype, count)
+    rows["id"] = rng.integers(0, 2**63, count)
+    rows["time"] = rows["written"] = SINCE + rng.integers(1, 10 * MINUTE, count)
+    rows["hash"] = rng.integers(0, 2**32, count)
+    rows["variant"] = rng.random(count) < share
+    rows["label"] = rng.random(count) < 0.5
+    rows["score"] = np.abs(rows["label"] - rng.beta(2, 5, count))
+    rows["reward"] = rng.exponential(size=count)
+    rows["labelled"] = rows["time"] + MINUTE
+    rows["ms"] = np.repeat(rng.gamma(20, 0.5, count // 3 + 1), 3)[:count]
+    events = [{"country": country} for country in rng.choice(["DE", "FR", "IT"], count)]
+    rows["segments"] = state.segments.codes(events)
+    return rows
+
+
+def judged(state: StepState, rows: Rows, now: int = NOW, candidate: int = 1) -> tuple[dict[str, Verdict], Any]:
+    """The verdicts by metric and segment, and the evaluation."""
+    state.held.add(rows)
+    found = state.evaluation(now, candidate)
+    return {
+        own.metric if own.segment is None else f"{own.metric} in {own.segment}": own for own in found.verdicts
+    }, found
+
+
+def outcomes(verdicts: dict[str, Verdict], outcome: str) -> set[str]:
+    return {name for name, own in verdicts.items() if own.outcome == outcome}
+
+
+def test_equal_candidate_passes_every_metric(pipeline: Pipeline) -> None:
+    state = state_of(pipeline)
+    rows = rows_of(state)
+    verdicts, found = judged(state, rows)
+    assert outcomes(verdicts, "pass") == set(verdicts)
+    segments = {
+        f"{metric} in country={name}" for metric in ("accuracy", "brier", "reward") for name in ("DE", "FR", "IT")
+    }
+    assert set(verdicts) == segments | {
+        "errors", "dead_letters", "nan", "latency_p95", "score_drift", "accuracy", "brier", "reward",
+    }  # fmt: skip
+    assert {name for name, own in verdicts.items() if own.service} == {"errors", "dead_letters", "nan", "latency_p95"}
+    assert found.invalid == ()
+    assert found.labels == (rows["variant"] == 1).sum()
+    assert found.unmatured_share == 0
+
+
+def test_worse_candidate_is_breached(pipeline: Pipeline) -> None:
+    state = state_of(pipeline)
+    rows = rows_of(state)
+    wrong = (rows["variant"] == 1) & (np.arange(COUNT) % 5 == 0)
+    rows["score"][wrong] = 1 - rows["label"][wrong]
+    verdicts, found = judged(state, rows)
+    assert outcomes(verdicts, "breach") >= {"accuracy", "brier"}
+    assert not outcomes(verdicts, "breach") & {"errors", "dead_letters", "nan", "latency_p95", "reward"}
+    assert found.invalid == ()
+    assert verdicts["accuracy"].estimate == pytest.approx(-0.15, abs=0.05)
+
+
+def test_candidate_that_is_worse_in_one_segment_is_breached_there(pipeline: Pipeline) -> None:
+    state = state_of(pipeline)
+    rows = rows_of(state, 2 * COUNT)
+    german = next(own for own in state.segments.most_frequent(rows) if own.name == "country=DE")
+    other = rows["variant"] == 1
+    wrong = other & german.of(rows) & (np.arange(len(rows)) % 10 < 3)
+    rows["score"][wrong] = 1 - rows["label"][wrong]
+    right = other & ~german.of(rows)
+    rows["score"][right] = rows["label"][right]
+    verdicts, _ = judged(state, rows)
+    assert "accuracy in country=DE" in outcomes(verdicts, "breach")
+    assert {"accuracy", "accuracy in country=FR", "accuracy in country=IT"} <= outcomes(verdicts, "pass")
+
+
+@pytest.mark.parametrize(("metric", "flag"), [("errors", "failed"), ("dead_letters", "dead"), ("nan", "nan")])
+def test_rare_events_of_the_candidate_are_breached(pipeline: Pipeline, metric: str, flag: str) -> None:
+    state = state_of(pipeline)
+    rows = rows_of(state)
+    rows[flag] = (rows["variant"] == 1) & (np.arange(COUNT) % 20 == 0)
+    verdicts, _ = judged(state, rows)
+    assert outcomes(verdicts, "breach") == {metric}
+    assert verdicts[metric].service
+    assert verdicts[metric].estimate == pytest.approx(-0.05, abs=0.01)
+
+
+def test_slow_candidate_is_breached(pipeline: Pipeline) -> None:
+    state = state_of(pipeline)
+    rows = rows_of(state)
+    rows["ms"][rows["variant"] == 1] *= 2
+    verdicts, _ = judged(state, rows)
+    assert outcomes(verdicts, "breach") == {"latency_p95"}
+    assert verdicts["latency_p95"].estimate == pytest.approx(-1, abs=0.1)
+    assert (verdicts["latency_p95"].upper or 0) < -0.5
+
+
+def test_drifting_scores_are_breached(pipeline: Pipeline) -> None:
+    state = state_of(pipeline)
+    rows = rows_of(state)
+    other = rows["variant"] == 1
+    rows["score"][other] = np.where(rows["score"][other] > 0.5, 0.51, 0.49)
+    verdicts, _ = judged(state, rows)
+    assert verdicts["score_drift"].outcome == "breach"
+    figures = state.figures(NOW)
+    assert (figures.value("canary", "score_psi") or 0) > 0.25
+    assert (figures.value("canary", "score_ks") or 0) > 0.1
+
+
+def test_lost_events_make_the_comparison_invalid(pipeline: Pipeline) -> None:
+    state = state_of(pipeline)
+    rows = rows_of(state)
+    _, found = judged(state, rows[(rows["variant"] == 0) | (np.arange(COUNT) % 2 == 0)])
+    [why] = found.invalid
+    assert why.startswith("the sample ratio is off: 4,5")
+
+
+def test_few_events_do_not_confirm_the_sample_ratio(pipeline: Pipeline) -> None:
+    state = state_of(pipeline)
+    _, found = judged(state, rows_of(state, 500))
+    assert found.invalid[0].startswith("the sample ratio is not confirmed yet")
+
+
+def test_labels_of_one_variant_only_make_the_comparison_invalid(pipeline: Pipeline) -> None:
+    state = state_of(pipeline)
+    rows = rows_of(state)
+    rows["labelled"][rows["variant"] == 1] = -1
+    verdicts, found = judged(state, rows)
+    assert found.labels == 0
+    [why] = found.invalid
+    assert why.startswith("labels come more often for one variant: for 100.0% of the baseline's")
+    assert verdicts["accuracy"].outcome == "undecided"
+    assert verdicts["accuracy"].estimate is None
+
+
+def test_changed_inputs_make_the_comparison_invalid(tmp_path: Path) -> None:
+    text = pipeline_of(tmp_path).path.read_text(encoding="utf-8")
+    pipeline = load(tmp_path, text + "    input_drift: {fields: [amount], at_most: 0.2}\n")
+    for shift, faults in ((0.0, 0), (1.0, 1)):
+        state = state_of(pipeline)
+        rng = np.random.default_rng(1)
+        state.reference = Reference(rng.normal(size=(COUNT, 1)))
+        rows = rows_of(state)
+        rows["fields"] = rng.normal(size=(COUNT, 1)) + shift
+        _, found = judged(state, rows)
+        assert len(found.invalid) == faults
+        assert all("the field amount has changed since before the step" in why for why in found.invalid)
+        assert state.figures(NOW).value("", "input_psi:amount") is not None
+
+
+def test_candidate_at_100_percent_is_compared_with_the_baseline_of_before(pipeline: Pipeline) -> None:
+    progress = Progress("m:2", "watching", step=2, share=SLOTS, since=SINCE, epoch=3, attempts=(1, 1, 1))
+    state = state_of(pipeline, record_of(ranges=whole(1), strategy_state=progress.to_json()))
+    rows = rows_of(state, share=1.0)
+    before = rows_of(state, seed=2, share=0.0)
+    before["time"] -= 30 * MINUTE
+    slow = rows.copy()
+    slow["ms"] *= 2
+    verdicts, found = judged(state, np.concatenate([rows, before]))
+    assert outcomes(verdicts, "pass") >= {"errors", "dead_letters", "nan", "latency_p95"}
+    assert not [why for why in found.invalid if "sample ratio" in why]
+    state = state_of(pipeline, record_of(ranges=whole(1), strategy_state=progress.to_json()))
+    verdicts, _ = judged(state, np.concatenate([slow, before]))
+    assert outcomes(verdicts, "breach") == {"latency_p95"}
+
+
+def test_baselines_predictions_of_before_are_read_at_100_percent(pipeline: Pipeline) -> None:
+    progress = Progress("m:2", "watching", step=2, share=SLOTS, since=SINCE, epoch=3, attempts=(1, 1, 1))
+    topics = Topics(share=50)
+    events = events_of(300, share=50)
+    topics.write(replace(own, time=own.time - 40 * MINUTE) for own in events)
+    topics.write(replace(own, id=f"old-{own.id}", time=own.time - 120 * MINUTE) for own in events)
+    state = state_of(pipeline, record_of(ranges=whole(1), strategy_state=progress.to_json()))
+    found = feed(state, pipeline, in_order(topics)).figures(NOW)
+    assert found.value("primary", "events") == len(plain.counted(events, 0, NOW))
+    assert found.value("canary", "events") == 0
+
+
+def test_arms_of_a_bandit_are_judged_apart(pipeline: Pipeline) -> None:
+    arms = (*record_of().variants, RolloutVariant("v3", "m", 3))
+    ranges = (SlotRange(4000, 0), SlotRange(3000, 1), SlotRange(3000, 2))
+    record = record_of(variants=arms, ranges=ranges, strategy="bandit", strategy_state="{}")
+    state = state_of(pipeline, record)
+    rows = rows_of(state)
+    rows["variant"] = np.random.default_rng(3).integers(0, 3, COUNT)
+    rows["failed"] = (rows["variant"] == 2) & (np.arange(COUNT) % 10 == 0)
+    verdicts, first = judged(state, rows)
+    assert verdicts["errors"].outcome == "pass"
+    third = {own.metric: own.outcome for own in state.evaluation(NOW, 2).verdicts if own.segment is None}
+    assert third["errors"] == "breach"
+    assert first.invalid == ()  # its shares change all the time, so there is no sample ratio
+    assert len(state.figures(NOW).candidates) == 2
+
+
+def test_levels_are_shared_by_all_that_may_breach(pipeline: Pipeline) -> None:
+    settings = step_settings(pipeline, record_of())
+    levels = levels_of(settings)
+    assert levels.promotion == pytest.approx(0.009)
+    assert levels.rollback == pytest.approx(0.01 / (8 + 3 * 10) / 2)
+    later = levels_of(replace(settings, epoch=2, attempt=2))
+    assert later.promotion == pytest.approx(0.0009)
+    assert later.rollback == pytest.approx(levels.rollback / 3)
+
+
+@pytest.fixture
+def shadowed(tmp_path: Path) -> Pipeline:
+    text = pipeline_of(tmp_path).path.read_text(encoding="utf-8")
+    return load(tmp_path, text + "shadows: [{version: 2, name: next}]\n")
+
+
+def test_shadow_is_compared_event_by_event(shadowed: Pipeline) -> None:
+    events = [replace(own, dead=False, failed=number % 30 == 0) for number, own in enumerate(events_of(1500))]
+    topics = Topics()
+    topics.compare(events)
+    record = shadow_record(shadowed, shadowed.shadows[0], baseline=1, since=SINCE)
+    state = feed(state_of(shadowed, record), shadowed, in_order(topics))
+    now = SINCE + 35 * MINUTE
+    found = state.evaluation(now, 1)
+    verdicts = {own.metric: own for own in found.verdicts}
+    labelled = [own for own in events if plain.is_labelled(own, now)]
+    both = [own for own in labelled if not own.failed and own.score == own.score]
+    gains = [((own.other >= 0.5) == own.outcome) - float((own.score >= 0.5) == own.outcome) for own in both]
+    assert verdicts["accuracy"].estimate == pytest.approx(np.mean(gains))
+    assert verdicts["errors"].estimate == pytest.approx(-len([own for own in events if own.failed]) / len(events))
+    assert verdicts["errors"].outcome == "breach"
+    assert found.labels == len([own for own in labelled if not own.failed])
+    assert found.invalid == ()
+    figures = state.figures(now)
+    assert figures.value("primary", "latency_p50") == pytest.approx(np.median([own.ms for own in events]))
+    assert figures.value("next", "latency_p50") == pytest.approx(
+        np.median([own.ms + 1 for own in events if not own.failed])
+    )
+
+
+def test_comparisons_of_other_versions_do_not_count(shadowed: Pipeline) -> None:
+    topics = Topics()
+    topics.compare(events_of(20))
+    record = shadow_record(shadowed, shadowed.shadows[0], baseline=7, since=SINCE)
+    assert len(feed(state_of(shadowed, record), shadowed, in_order(topics)).rows) == 0
+
+
+def test_record_of_another_pipeline_is_refused(pipeline: Pipeline) -> None:
+    with pytest.raises(
+        EvaluationError, match="rollout of other, revision 2: expected one of shop with a baseline and a"
+    ):
+        step_settings(pipeline, record_of(pipeline="other"))
+    with pytest.raises(EvaluationError, match="found 1 variants: start a rollout"):
+        step_settings(pipeline, record_of(variants=record_of().variants[:1]))
+    with pytest.raises(
+        EvaluationError, match="revision 2: progress of a rollout: expected the JSON that Millstream wrote"
+    ):
+        step_settings(pipeline, record_of(strategy_state='{"since": "yesterday"}'))
+
+
+def test_maturity_is_the_labels_wait(pipeline: Pipeline) -> None:
+    assert step_settings(pipeline, record_of()).maturity == MATURITY

@@ -1,0 +1,221 @@
+"""The evaluator with a real broker: it reads all topics from the step's begin, again with the same results, and goes on."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+
+from millstream.consumers.evaluation import step_evaluator
+from millstream.consumers.evaluation.records import key_of
+from millstream.consumers.evaluation.step_evaluator import StepEvaluator
+from millstream.consumers.evaluation.topic import FiguresPublisher, read_figures
+from millstream.consumers.rollout.progress import Progress
+from millstream.consumers.schema_store import open_store
+from millstream.topics.errors import TopicError
+from tests.broker.clients import produce, read_all, wait_until
+from tests.consumers.evaluation.scene import (
+    FILE,
+    MINUTE,
+    SINCE,
+    Event,
+    Topics,
+    events_of,
+    feed,
+    in_order,
+    record_of,
+    state_of,
+)
+from tests.pipeline.pipeline_files import load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.consumers.evaluation.figures import StepFigures
+    from millstream.pipeline.pipeline import Pipeline
+    from tests.broker.choice import Broker
+    from tests.conftest import MakeTopic
+
+NOW = SINCE + 40 * MINUTE
+TIMEOUT = 60.0  # seconds
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, kafka: Broker, make_topic: MakeTopic) -> Pipeline:
+    """With topics of its own. The records are old, so nothing may delete them."""
+    text = FILE.replace("FORMAT", "avro").replace("SHARE", "30").replace("127.0.0.1:9092", kafka.bootstrap)
+    for role in ("predictions", "labels"):
+        text = text.replace(f"topic: {role}", f"topic: {make_topic(3, retention_ms='-1')}")
+    text += f"  evaluations: {make_topic(1, cleanup_policy='compact')}\n"
+    return load(tmp_path, text + f"dead_letters: {{topic: {make_topic(3, retention_ms='-1')}}}\n")
+
+
+def write(pipeline: Pipeline, topics: Topics) -> None:
+    assert pipeline.labels is not None
+    names = {
+        "predictions": pipeline.output.topic,
+        "letters": pipeline.dead_letters.topic,
+        "labels": pipeline.labels.topic,
+    }
+    producer = Producer(pipeline.client_config())
+    for topic, records in topics.records.items():
+        for own in records:
+            producer.produce(names[topic], own.value, own.key, own.partition, timestamp=own.timestamp)
+    assert producer.flush(30) == 0
+
+
+def read(evaluator: StepEvaluator, now: int = NOW) -> StepFigures:
+    """Read to the end."""
+    until = time.monotonic() + TIMEOUT
+    while evaluator.advance(5.0) or evaluator.behind:
+        assert time.monotonic() < until, f"{evaluator.behind} records are left"
+    return evaluator.figures(now)
+
+
+def expected(pipeline: Pipeline, topics: Topics) -> StepFigures:
+    return feed(state_of(pipeline), pipeline, in_order(topics)).figures(NOW)
+
+
+def test_topics_are_read_from_the_steps_begin_and_again_with_the_same_results(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = Topics()
+    topics.write(replace(own, time=own.time - 60 * MINUTE) for own in events_of(200, seed=2))  # before the step
+    events = events_of(900)
+    topics.write(events[:600])
+    write(pipeline, topics)
+    produce(str(pipeline.client_config()["bootstrap.servers"]), pipeline.output.topic, [(b"k", b"\0no prediction")])
+    with StepEvaluator(pipeline, record_of()) as evaluator:
+        assert read(evaluator).to_json() == expected(pipeline, topics).to_json()
+        more = Topics()
+        more.write(events[600:])
+        write(pipeline, more)
+        for topic, records in more.records.items():
+            topics.records[topic] += [replace(own, offset=own.offset + 10_000) for own in records]
+        whole = read(evaluator)
+        assert whole.to_json() == expected(pipeline, topics).to_json()
+    monkeypatch.setattr(step_evaluator, "_MOST_RECORDS", 37)
+    with StepEvaluator(pipeline, record_of()) as evaluator:  # as after a kill
+        assert read(evaluator).to_json() == whole.to_json()
+        assert evaluator.evaluation(NOW) == evaluator.state.evaluation(NOW, 1)
+
+
+def test_figures_are_published_and_the_next_step_goes_on_with_the_sample_ratio(pipeline: Pipeline) -> None:
+    topics, store = Topics(), open_store(pipeline)
+    topics.write(events_of(500))
+    write(pipeline, topics)
+    with StepEvaluator(pipeline, record_of()) as evaluator:
+        figures = read(evaluator)
+    publisher = FiguresPublisher(pipeline, store)
+    publisher.publish(replace(figures, now=figures.now - 1, notes=("older",)))
+    publisher.publish(figures)
+    assert read_figures(pipeline, store) == [figures]
+    assert pipeline.rollout is not None
+    written = read_all(str(pipeline.client_config()["bootstrap.servers"]), pipeline.rollout.evaluations)
+    starts = [None, *(own.start for own in figures.windows)]
+    assert {message.key() for message in written} == {key_of("shop-2", 1, start) for start in starts}
+    later = Progress("m:2", step=1, share=6000, since=NOW, epoch=2, attempts=(1, 1))
+    second = record_of(60, strategy_state=later.to_json(), at=NOW)
+    after = Topics(share=60)
+    after.write(replace(own, time=own.time + NOW - SINCE, id=f"later-{own.id}") for own in events_of(300, share=60))
+    write(pipeline, after)
+    with StepEvaluator(pipeline, second) as evaluator:
+        found = read(evaluator, NOW + 40 * MINUTE)
+    [before], [now] = figures.ratios, found.ratios
+    events = sum(own.events for own in found.variants)
+    assert sum(now.expected) == pytest.approx(sum(before.expected) + 0.6 * events)
+    assert sum(now.found) == sum(before.found) + found.variants[1].events
+
+
+@pytest.mark.full
+def test_new_partitions_are_read_too(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_evaluator, "_REFRESH_EVERY", 0.0)
+    events = [replace(own, dead=False) for own in events_of(100)]
+    topics = Topics()
+    topics.write(events[:50])
+    write(pipeline, topics)
+    with StepEvaluator(pipeline, record_of()) as evaluator:
+        read(evaluator)
+        admin = AdminClient({"bootstrap.servers": str(pipeline.client_config()["bootstrap.servers"])})
+        admin.create_partitions([NewPartitions(pipeline.output.topic, 4)])[pipeline.output.topic].result(30)
+        more = Topics()
+        more.write(events[50:])
+        more.records["predictions"] = [replace(own, partition=3) for own in more.records["predictions"]]
+        wait_until(lambda: _written(pipeline, more), 30, "the new partition")
+        wait_until(
+            lambda: sum(own.events for own in read(evaluator).variants) == sum(own.randomised for own in events),
+            30,
+            "the events of the new partition",
+        )
+
+
+def _written(pipeline: Pipeline, topics: Topics) -> bool:
+    try:
+        write(pipeline, topics)
+    except KafkaException:  # the client doesn't know the partition yet
+        return False
+    return True
+
+
+def test_missing_topic_is_one_clear_message(pipeline: Pipeline, tmp_path: Path) -> None:
+    text = pipeline.path.read_text(encoding="utf-8").replace(pipeline.output.topic, "missing-predictions")
+    (tmp_path / "other").mkdir()
+    with pytest.raises(TopicError, match=r"topic missing-predictions: .*millstream topics create"):
+        StepEvaluator(load(tmp_path / "other", text), record_of())
+
+
+@pytest.mark.full
+def test_record_that_breaks_the_decoder_is_left_out_alone(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = events_of(200)
+    topics = Topics()
+    topics.write(events)
+    write(pipeline, topics)
+    with StepEvaluator(pipeline, record_of()) as evaluator:
+        broken = next(own.id for own in events if not own.dead)
+        scores = evaluator._predictions._scores
+        wanted = next(own.score for own in events if own.id == broken)
+
+        def fails(outputs: dict[str, float]) -> tuple[float, bool]:
+            if outputs["score"] == wanted:
+                raise RuntimeError("broken")
+            return outputs["score"], outputs["score"] != outputs["score"]
+
+        monkeypatch.setattr(scores, "of", fails)
+        found = read(evaluator)
+        assert evaluator.unreadable == 1
+    assert sum(own.events for own in found.variants) == sum(_counts(own) for own in events) - 1
+
+
+def _counts(event: Event) -> bool:
+    return event.randomised
+
+
+@pytest.mark.full
+def test_inputs_are_compared_with_events_of_before_the_step(pipeline: Pipeline, tmp_path: Path) -> None:
+    text = pipeline.path.read_text(encoding="utf-8")
+    drift = "    score_drift: {at_most: 0.25}\n    input_drift: {fields: [amount, country], reference: 1h}\n"
+    text = text.replace("    score_drift: {at_most: 0.25}\n", drift)
+    (tmp_path / "other").mkdir()
+    drifting = load(tmp_path / "other", text)
+    events = events_of(900)
+    before = [replace(own, dead=False, time=own.time - 50 * MINUTE, id=f"early-{own.id}") for own in events]
+    old = [replace(own, dead=False, time=own.time - 120 * MINUTE, id=f"old-{own.id}") for own in events]
+    topics = Topics()
+    topics.write([*old, *before, *(replace(own, amount=own.amount + 100) for own in events)])
+    write(pipeline, topics)
+    found = []
+    for _ in range(2):
+        with StepEvaluator(drifting, record_of()) as evaluator:
+            read(evaluator)
+            reference = evaluator.state.reference
+            assert reference is not None
+            found.append(reference.values)
+            [why] = [why for why in evaluator.evaluation(NOW).invalid if "field" in why]
+            assert "the field amount has changed" in why
+    amounts = sorted(own.amount for own in before)
+    assert [sorted(values[:, 0].tolist()) for values in found] == [amounts, amounts]
