@@ -10,6 +10,7 @@ import numpy as np
 from millstream.consumers.comparison.outcomes import Outcomes
 from millstream.consumers.comparison.rows import id_hash
 from millstream.consumers.evaluation.datums import Datums
+from millstream.consumers.evaluation.prediction_columns import PredictionReader
 from millstream.consumers.evaluation.rows import LABEL_ROW, Rows, empty_events, positions
 from millstream.consumers.evaluation.scores import Scores
 from millstream.consumers.evaluation.segments import text_of
@@ -25,6 +26,7 @@ from millstream.schemas.store import Schema
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from millstream.consumers.evaluation.prediction_columns import PredictionColumns
     from millstream.consumers.evaluation.settings import StepSettings
     from millstream.consumers.evaluation.step_state import StepState
     from millstream.pipeline.comparison_sections import Labels
@@ -49,24 +51,27 @@ class StepFilter:
     def __init__(self, settings: StepSettings) -> None:
         self._settings = settings
         self._places = {own.name: place for place, own in enumerate(settings.variants)}
+        self._shares = np.array(settings.shares)
 
-    def variant(self, choice: Any, time: int) -> int:
-        """The index of the variant that routing assigned; -1 if the event doesn't belong to the step.
+    def variants(
+        self, rollouts: Sequence[str | None], assigned: Sequence[str | None], propensities: Floats, times: Ints
+    ) -> Ints:
+        """The index of the variant that routing assigned to each event; -1 if the event doesn't belong to the step.
 
         Args:
-            choice: the field `rollout` of a prediction or a dead letter.
-            time: when it was made, ms since the epoch.
+            rollouts: the rollout's ID; None if there was no rollout.
+            assigned: the variant's name.
+            propensities: its share.
+            times: when the prediction or the dead letter was made, ms since the epoch.
         """
         settings = self._settings
-        if not isinstance(choice, dict) or choice.get("id") != settings.rollout or time < settings.begin:
-            return -1
-        place = self._places.get(choice["assigned"], -1)
-        if place < 0 or (time < settings.since and place > 0):
-            return -1
-        is_before = time < settings.since
-        if settings.by_share and not is_before and abs(choice["propensity"] - settings.shares[place]) > _SAME_SHARE:
-            return -1
-        return place
+        places = np.array([self._places.get(name or "", -1) for name in assigned], np.int64)
+        ours = np.array([own == settings.rollout for own in rollouts], np.bool_) & (places >= 0)
+        is_before = times < settings.since
+        ours &= (times >= settings.begin) & (~is_before | (places == 0))
+        if settings.by_share:
+            ours &= is_before | (np.abs(propensities - self._shares[places]) <= _SAME_SHARE)
+        return np.where(ours, places, -1)
 
 
 class PredictionIntake:
@@ -75,53 +80,41 @@ class PredictionIntake:
     def __init__(self, state: StepState, store: SchemaStore, form: str) -> None:
         self._state = state
         self._settings = state.settings
-        self._datums = Datums(store, form)
+        self._reader = PredictionReader(state.settings, store, form)
         self._filter = StepFilter(state.settings)
-        self._scores = Scores(state.settings.scoring)
 
     def rows(self, fetched: Fetched) -> Rows:
         """The rows of the events that belong to the step. Raises SchemaUnavailable."""
-        found: list[dict[str, Any]] = []
-        places: list[int] = []
-        variants: list[int] = []
-        for place, datum in enumerate(self._datums.read(fetched.values)):
-            variant = -1 if datum is None else self._variant(datum)
-            if datum is not None and variant >= 0:
-                found.append(datum)
-                places.append(place)
-                variants.append(variant)
-        rows = empty_events(self._state.dtype, len(found))
-        if not found:
-            return rows
-        at = np.array(places, np.int64)
-        ids = [datum["event_id"] for datum in found]
-        _place(rows, fetched, at, PREDICTIONS)
-        rows["id"] = list(map(id_hash, ids))
-        rows["time"] = [datum["prediction_time"] for datum in found]
-        rows["hash"] = key_hashes([fetched.keys[place] for place in places], ids)
-        rows["variant"] = variants
-        names = [own.name for own in self._settings.variants]
-        rows["failed"] = [datum["variant"] != names[own] for datum, own in zip(found, variants, strict=True)]
-        rows["randomised"] = [datum["rollout"]["randomised"] for datum in found]
-        rows["ms"] = _latencies([datum["rollout"]["model_ms"] for datum in found])
-        rows["score"], rows["nan"] = zip(*(self._scores.of(datum["outputs"]) for datum in found), strict=True)
-        events = [datum.get("event") or {} for datum in found]
-        if self._settings.segments:
-            rows["segments"] = self._state.segments.codes(events)
-        if self._settings.fields:
-            rows["fields"] = field_values(events, self._settings.fields)
-        return rows
+        parts = [self._rows(fetched, part) for part in self._reader.read(fetched.values)]
+        return np.concatenate(parts) if parts else empty_events(self._state.dtype, 0)
 
     def reference(self, fetched: Fetched) -> Floats:
         """The watched fields of any predictions: [predictions, fields]. Raises SchemaUnavailable."""
-        datums = [datum for datum in self._datums.read(fetched.values) if datum is not None]
-        return field_values([datum.get("event") or {} for datum in datums], self._settings.fields)
+        events = self._reader.fields_of(fetched.values)
+        fields = self._settings.fields
+        return field_values([[event.get(field) for event in events] for field in fields], len(events))
 
-    def _variant(self, datum: dict[str, Any]) -> int:
-        try:
-            return self._filter.variant(datum.get("rollout"), datum["prediction_time"])
-        except (KeyError, TypeError):
-            return -1  # somebody else's record
+    def _rows(self, fetched: Fetched, columns: PredictionColumns) -> Rows:
+        of = columns
+        variants = self._filter.variants(of.rollouts, of.assigned, of.propensities, of.times)
+        if (variants < 0).any():
+            good = np.flatnonzero(variants >= 0)
+            of, variants = of.take(good), variants[good]
+        rows = empty_events(self._state.dtype, len(variants))
+        _place(rows, fetched, of.places, PREDICTIONS)
+        rows["id"] = list(map(id_hash, of.ids))
+        rows["time"], rows["variant"], rows["randomised"] = of.times, variants, of.randomised
+        rows["hash"] = key_hashes([fetched.keys[place] for place in of.places.tolist()], of.ids)
+        names = [own.name for own in self._settings.variants]
+        rows["failed"] = [name != names[own] for name, own in zip(of.answered, variants.tolist(), strict=True)]
+        rows["ms"], rows["score"], rows["nan"] = _latencies(of.ms), of.scores, of.nan
+        if self._settings.segments:
+            rows["segments"] = self._state.segments.codes(
+                [of.fields[name] for name in self._settings.segments], len(rows)
+            )
+        if self._settings.fields:
+            rows["fields"] = field_values([of.fields[name] for name in self._settings.fields], len(rows))
+        return rows
 
 
 class LetterIntake:
@@ -137,7 +130,7 @@ class LetterIntake:
         """The rows of the dead letters that belong to the step. Raises SchemaUnavailable."""
         decoded = self._decoder.decode([value or b"" for value in fetched.values])
         table = decoded.table
-        variants = np.array(self._variants(table), np.int64)
+        variants = self._variants(table)
         good = np.flatnonzero(variants >= 0)
         rows = empty_events(self._state.dtype, len(good))
         if not len(good):
@@ -153,12 +146,10 @@ class LetterIntake:
         rows["dead"] = True
         return rows
 
-    def _variants(self, table: Table) -> list[int]:
-        names = ("failed_at", "rollout.id", "rollout.assigned", "rollout.propensity")
-        return [
-            -1 if of is None else self._filter.variant({"id": of, "assigned": assigned, "propensity": share}, time)
-            for time, of, assigned, share in zip(*(table[name].to_list() for name in names), strict=True)
-        ]
+    def _variants(self, table: Table) -> Ints:
+        rollouts, assigned = (table[f"rollout.{name}"].to_list() for name in ("id", "assigned"))
+        shares = np.array([np.nan if own is None else own for own in table["rollout.propensity"].to_list()], np.float64)
+        return self._filter.variants(rollouts, assigned, shares, np.array(table["failed_at"].to_list(), np.int64))
 
 
 class ComparisonIntake:
@@ -248,11 +239,17 @@ def key_hashes(keys: Sequence[bytes | None], ids: Sequence[str]) -> np.ndarray[A
     return hashed(Packed.of(routing), SALT)
 
 
-def field_values(events: Iterable[dict[str, Any]], fields: Sequence[str]) -> Floats:
-    """The values whose distribution is watched: [events, fields]. A text is a number by its hash; NaN: no value."""
-    return np.array([[_number(event.get(field)) for field in fields] for event in events], np.float64).reshape(
-        -1, len(fields)
-    )
+def field_values(columns: Sequence[Sequence[Any]], count: int) -> Floats:
+    """The values whose distribution is watched: [events, fields]. A text is a number by its hash; NaN: no value.
+
+    Args:
+        columns: the values of each field.
+        count: of events.
+    """
+    found = np.empty((count, len(columns)))
+    for place, values in enumerate(columns):
+        found[:, place] = list(map(_number, values))
+    return found
 
 
 def _number(value: Any) -> float:

@@ -59,7 +59,7 @@ def ratio_faults(settings: StepSettings, ratio: Clusters | None) -> Iterator[str
 
 def _is_confirmed(settings: StepSettings, ratio: Clusters, tolerance: float) -> bool:
     """Whether a larger deviation is ruled out. If few keys have many events, that takes too long, and isn't asked for."""
-    design_effect = float(ratio.variance * ratio.events)  # without clusters, the number of events is Poisson at most
-    if ratio.effective >= _LEAST_CLUSTERS and design_effect > _MOST_CLUSTERED:
+    # Without clusters, the variance of a ratio to the expected number is at most that of a Poisson variable.
+    if ratio.effective >= _LEAST_CLUSTERS and ratio.variance * ratio.events > _MOST_CLUSTERED:
         return True
     return bool(share_is_confirmed(ratio, settings.level, tolerance))

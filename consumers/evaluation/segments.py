@@ -40,11 +40,16 @@ class Segments:
         self._fields = tuple(fields)
         self._codes: list[dict[str, int]] = [{} for _ in fields]
 
-    def codes(self, events: Sequence[dict[str, Any]]) -> npt.NDArray[np.uint16]:
-        """The code of each field's value: [events, fields]. 0 stands for values that are too many."""
-        found = np.zeros((len(events), len(self._fields)), np.uint16)
-        for place, (field, codes) in enumerate(zip(self._fields, self._codes, strict=True)):
-            found[:, place] = [self._code(codes, text_of(event.get(field))) for event in events]
+    def codes(self, columns: Sequence[Sequence[Any]], count: int) -> npt.NDArray[np.uint16]:
+        """The code of each field's value: [events, fields]. 0 stands for values that are too many.
+
+        Args:
+            columns: the values of each field.
+            count: of events.
+        """
+        found = np.zeros((count, len(self._fields)), np.uint16)
+        for place, (values, codes) in enumerate(zip(columns, self._codes, strict=True)):
+            found[:, place] = [self._code(codes, text_of(value)) for value in values]
         return found
 
     @staticmethod

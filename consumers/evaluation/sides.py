@@ -52,11 +52,13 @@ class Side:
 
 def sides_of(settings: StepSettings, rows: Rows, now: int) -> tuple[Side, ...]:
     """The events of each variant that count in comparisons: routed by their key's hash, and not of the future."""
-    counted = rows[rows["randomised"] & (rows["time"] <= now)]
+    counts = rows["randomised"] & (rows["time"] <= now)
     if settings.paired:
-        return _side(settings, counted, now, ""), _side(settings, counted, now, "other_")
+        both = rows[counts]
+        return _side(settings, both, now, ""), _side(settings, both, now, "other_")
     return tuple(
-        _side(settings, counted[counted["variant"] == variant], now, "") for variant in range(len(settings.variants))
+        _side(settings, rows[counts & (rows["variant"] == variant)], now, "")
+        for variant in range(len(settings.variants))
     )
 
 

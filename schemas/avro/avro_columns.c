@@ -30,7 +30,7 @@ _Static_assert(sizeof(step) == 48, "pointers of 8 bytes, as columns.py writes th
 
 typedef enum { /* as in columns.py */
   FINE, OTHER_SCHEMA, ENDS_EARLY, NO_BOOLEAN, INT_TOO_LARGE, LONG_TOO_LARGE, LENGTH_TOO_LARGE, NEGATIVE, NO_BRANCH, NO_SYMBOL,
-  WRONG_SIZE, NO_UTF8, NULL_REFUSED, LEFT_OVER, NO_ROOM, DOUBLED_KEY
+  WRONG_SIZE, NO_UTF8, NULL_REFUSED, LEFT_OVER, NO_ROOM, DOUBLED_KEY, TYPE_REFUSED
 } fault;
 
 typedef struct {
@@ -254,13 +254,14 @@ static int read_record(reader *r, const step *s) {
   return 1;
 }
 
-/* A wanted union has null, which has no bytes, and one other type. */
+/* Of a wanted union, values of some types go to its node. The others are refused, except for null, which has no bytes. */
 static int read_union(reader *r, const step *s) {
   int64_t index = 0;
   if (!read_length(r, s, &index)) return 0;
   if (index < 0 || index >= s->members) return fail(r, s, NO_BRANCH);
   const step *branch = r->steps + s->first + index;
   if (s->target < 0 || branch->target >= 0) return read_value(r, branch);
+  if (branch->kind != PASS || branch->size) return fail(r, s, TYPE_REFUSED);
   if (!r->to.nodes[s->target].is_nullable) return fail(r, s, NULL_REFUSED);
   return append_null(&r->to, s->target) || fail(r, s, NO_ROOM);
 }

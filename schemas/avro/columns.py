@@ -41,6 +41,7 @@ _FAULTS: list[tuple[Reason, str]] = [  # as in avro_columns.c
     ("undecodable", "{count} bytes are left over after the last field"),
     ("undecodable", "{place}: more values than its bytes have room for"),
     ("undecodable", "{place}: the map has this key twice"),
+    ("schema_incompatible", "{place} is of a type that is not read here"),
 ]
 _LEFT_OVER_FAULT = 13
 _STEP_NUMBERS = 6  # numbers per step
@@ -112,9 +113,11 @@ class ColumnReader:
         return BadRecord.of(row, reason, error)
 
 
-def column_reader(head: bytes, writer: Schema, sources: Sequence[Source]) -> ColumnReader | None:
-    """The reader of a writer schema; None if the schema is not supported, or C is not compiled."""
-    if why_not_compiled() is not None or (program := program_of(writer, sources)) is None:
+def column_reader(
+    head: bytes, writer: Schema, sources: Sequence[Source], *, of_some: bool = False
+) -> ColumnReader | None:
+    """The reader of a writer schema; None if the schema is not supported, or C is not compiled. `of_some`: see `program_of`."""
+    if why_not_compiled() is not None or (program := program_of(writer, sources, of_some=of_some)) is None:
         return None
     return ColumnReader(head, program, sources)
 

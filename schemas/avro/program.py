@@ -19,6 +19,7 @@ _PROMOTIONS = {
     ("long", "double"),
     ("float", "double"),
 }
+_IN_UNIONS = {"boolean", "int", "long", "float", "double", "string"}  # types that are told apart by their node
 
 
 class Step(NamedTuple):
@@ -42,14 +43,18 @@ class Program:
     places: list[str]  # of each step, for messages
 
 
-def program_of(writer: Schema, sources: Sequence[Source]) -> Program | None:
-    """Compile. Returns None if the program would not give exactly the result of Avro's schema resolution."""
+def program_of(writer: Schema, sources: Sequence[Source], *, of_some: bool = False) -> Program | None:
+    """Compile. Returns None if the program would not give exactly the result of Avro's schema resolution.
+
+    With `of_some`, it may read a union of several types as one of them. It then refuses records with values of the others, and
+    the caller reads these in another way.
+    """
     wanted: dict[str, Field] = {}
     for source in sources:
         if source.writer_name is None:
             continue
         first = wanted.setdefault(source.writer_name, source.field)
-        if first.type != source.field.type or not _takes(source.field.type, source.writer_type):
+        if first.type != source.field.type or not _takes(source.field.type, source.writer_type, of_some):
             return None
     fields = [
         replace(field, name=name, type=_as_column(field.type), default=NO_DEFAULT) for name, field in wanted.items()
@@ -60,32 +65,37 @@ def program_of(writer: Schema, sources: Sequence[Source]) -> Program | None:
     return Program(compiler.nodes, list(wanted), compiler.steps, compiler.places)
 
 
-def _takes(reader: AvroType, writer: AvroType) -> bool:
-    """Whether the program can read values of the writer's type as the reader's type."""
+def _takes(reader: AvroType, writer: AvroType, of_some: bool) -> bool:
+    """Whether the program can read values of the writer's type as the reader's type. `of_some`: see `program_of`."""
     (wanted, _), (written, _) = nullable(reader), nullable(writer)
+    if of_some and isinstance(written, list):
+        # A value without bytes would look like null.
+        return all(fixed_size(own) != 0 for own in written) and any(_takes(wanted, own, of_some) for own in written)
     kind, values = kind_of(written), map_values(wanted)
     if values is not None or kind != kind_of(wanted):
         is_map = values is not None and kind == "map"
-        return _takes(values, written["values"]) if is_map else (kind, kind_of(wanted)) in _PROMOTIONS
+        return _takes(values, written["values"], of_some) if is_map else (kind, kind_of(wanted)) in _PROMOTIONS
     match kind:
         case "fixed":
-            return bool(written["size"] == wanted["size"])
+            found = bool(written["size"] == wanted["size"])
         case "enum":
-            return set(written["symbols"]) <= set(wanted["symbols"])
+            found = set(written["symbols"]) <= set(wanted["symbols"])
         case "array":
-            return _takes(wanted["items"], written["items"])
+            found = _takes(wanted["items"], written["items"], of_some)
         case "record":
-            return _takes_fields(wanted["fields"], written["fields"])
-    return kind not in ("union", "map", "null")
+            found = _takes_fields(wanted["fields"], written["fields"], of_some)
+        case _:
+            found = kind not in ("union", "map", "null")
+    return found
 
 
-def _takes_fields(wanted: Sequence[Any], written: Sequence[Any]) -> bool:
+def _takes_fields(wanted: Sequence[Any], written: Sequence[Any], of_some: bool) -> bool:
     """Whether the program can read these fields of a record from those that the writer's record has."""
     types = {entry["name"]: entry["type"] for entry in written}
     return all(
         entry["name"] in types
         and types.keys().isdisjoint(entry.get("aliases", ()))
-        and _takes(entry["type"], types[entry["name"]])
+        and _takes(entry["type"], types[entry["name"]], of_some)
         for entry in wanted
     )
 
@@ -157,7 +167,9 @@ class _Compiler:
             case "record":
                 return self._fields(tree, place, target)
             case "union":
-                return [(branch, place, _NO_TARGET if branch == "null" else target) for branch in tree]
+                return [
+                    (branch, place, target if self._goes_to(branch, tree, target) else _NO_TARGET) for branch in tree
+                ]
             case "array":
                 return [(tree["items"], place, _NO_TARGET if target == _NO_TARGET else self.nodes[target].members[0])]
             case "map":
@@ -168,6 +180,19 @@ class _Compiler:
                 ]
                 return [(tree["values"], place, _NO_TARGET), *wanted]  # first the values of the other keys
         return []
+
+    def _goes_to(self, branch: AvroType, union: Sequence[AvroType], target: int) -> bool:
+        """Whether values of a union's branch go to the node of the union."""
+        if target == _NO_TARGET or branch == "null":
+            return False
+        if not isinstance(nullable(union)[0], list):
+            return True
+        kind, node = kind_of(branch), self.nodes[target]
+        if kind == node.kind == "array":
+            items = branch["items"]
+            inner = items if isinstance(items, list) else [items]
+            return any(self._goes_to(each, [each], node.members[0]) for each in inner)
+        return (kind == node.kind and kind in _IN_UNIONS) or (kind, node.kind) in _PROMOTIONS
 
     def _keys(self, target: int) -> list[str]:
         """The wanted keys of the map that this node takes."""

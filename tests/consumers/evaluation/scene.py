@@ -186,7 +186,7 @@ class Topics:
         offset = sum(record.partition == partition for record in self.records[topic])
         self.records[topic].append(Record(partition, offset, timestamp, key, value))
 
-    def prediction(self, event: Event) -> bytes:
+    def prediction(self, event: Event, outputs: dict[str, Any] | None = None) -> bytes:
         """As a worker writes it."""
         answered = 0 if event.failed else event.variant
         models = RowModels(
@@ -199,7 +199,7 @@ class Topics:
             if self.form == "avro"
             else JsonPredictionEncoder(pipeline="shop", variant="primary", rollout=True)
         )
-        outputs = {"score": np.array([event.score]), "words": np.array(["x"], object)}
+        outputs = outputs or {"score": np.array([event.score]), "words": np.array(["x"], object)}
         [value] = encoder.encode([event.id], time, time, time, outputs, table, models=models)
         return value
 

@@ -60,8 +60,7 @@ def rows_of(state: StepState, count: int = COUNT, *, seed: int = 1, share: float
     rows["reward"] = rng.exponential(size=count)
     rows["labelled"] = rows["time"] + MINUTE
     rows["ms"] = np.repeat(rng.gamma(20, 0.5, count // 3 + 1), 3)[:count]
-    events = [{"country": country} for country in rng.choice(["DE", "FR", "IT"], count)]
-    rows["segments"] = state.segments.codes(events)
+    rows["segments"] = state.segments.codes([rng.choice(["DE", "FR", "IT"], count).tolist()], count)
     return rows
 
 

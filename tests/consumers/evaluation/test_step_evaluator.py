@@ -23,7 +23,6 @@ from tests.consumers.evaluation.scene import (
     FILE,
     MINUTE,
     SINCE,
-    Event,
     Topics,
     events_of,
     feed,
@@ -37,7 +36,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.consumers.evaluation.figures import StepFigures
+    from millstream.consumers.evaluation.rows import Rows
     from millstream.pipeline.pipeline import Pipeline
+    from millstream.topics.since_reader import Fetched
     from tests.broker.choice import Broker
     from tests.conftest import MakeTopic
 
@@ -176,23 +177,19 @@ def test_record_that_breaks_the_decoder_is_left_out_alone(pipeline: Pipeline, mo
     topics.write(events)
     write(pipeline, topics)
     with StepEvaluator(pipeline, record_of()) as evaluator:
-        broken = next(own.id for own in events if not own.dead)
-        scores = evaluator._predictions._scores
-        wanted = next(own.score for own in events if own.id == broken)
+        broken = topics.records["predictions"][70].value
+        intake = evaluator._intakes[pipeline.output.topic]
 
-        def fails(outputs: dict[str, float]) -> tuple[float, bool]:
-            if outputs["score"] == wanted:
+        def breaks(fetched: Fetched) -> Rows:
+            if broken in fetched.values:
                 raise RuntimeError("broken")
-            return outputs["score"], outputs["score"] != outputs["score"]
+            return intake(fetched)
 
-        monkeypatch.setattr(scores, "of", fails)
+        monkeypatch.setitem(evaluator._intakes, pipeline.output.topic, breaks)
         found = read(evaluator)
         assert evaluator.unreadable == 1
-    assert sum(own.events for own in found.variants) == sum(_counts(own) for own in events) - 1
-
-
-def _counts(event: Event) -> bool:
-    return event.randomised
+    lost = next(own for own in events if own.id.encode() in broken)
+    assert sum(own.events for own in found.variants) == sum(own.randomised for own in events) - lost.randomised
 
 
 @pytest.mark.full

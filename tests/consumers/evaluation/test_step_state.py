@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.consumers.comparison.rows import id_hash
+from millstream.consumers.evaluation.intake import PredictionIntake
 from tests.consumers.evaluation import plain
 from tests.consumers.evaluation.scene import (
     MATURITY,
     MINUTE,
     NAMES,
     SINCE,
+    STORE,
     Chunk,
     Event,
     Topics,
     events_of,
     feed,
+    fetched_of,
     in_order,
     pipeline_of,
     record_of,
     state_of,
 )
+from tests.native import with_native
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +62,47 @@ def compare(found: StepFigures, events: list[Event], now: int, segment: str | No
                 assert figure.value == pytest.approx(expected.value), (name, metric)
                 assert figure.error == pytest.approx(expected.error), (name, metric)
         assert own[name, "auc"].value == pytest.approx(plain.auc(mine, now))
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_predictions_are_the_same_in_c_and_one_by_one(tmp_path: Path, native: bool) -> None:
+    """Also where C leaves some to the other way: a score that is a text, true or an array, and no number."""
+    topics = Topics()
+    events = events_of(300)
+    topics.write(events)
+    outputs: list[dict[str, Any]] = [
+        {"score": np.array(["x"], object)},
+        {"score": np.array([True])},
+        {"score": np.array([3])},
+        {"score": np.array([0.5], np.float32)},
+        {"score": np.array([[0.5, 0.25]])},
+        {"other": np.array([0.5])},
+        {"score": np.array([np.inf])},
+    ]
+    for number, output in enumerate(outputs):
+        event = replace(events[0], id=f"odd-{number}", dead=False, failed=False)
+        topics.append("predictions", b"k", topics.prediction(event, output), event.time, b"k")
+    pipeline = pipeline_of(tmp_path)
+    with with_native(on=native):
+        state = state_of(pipeline)
+        fetched = fetched_of(topics.records["predictions"])
+        intake = PredictionIntake(state, STORE, "avro")
+        parts = [intake.rows(fetched.part(start, start + 40)) for start in range(0, len(fetched), 40)]
+        rows = np.sort(np.concatenate(parts), order="position")
+    assert (intake._reader._fast is not None) and (len(rows) == len(fetched))
+    odd = [rows[rows["id"] == id_hash(f"odd-{number}")][0] for number in range(len(outputs))]
+    expected = [np.nan, 1.0, 3.0, 0.5, np.nan, np.nan, np.nan]
+    np.testing.assert_array_equal([own["score"] for own in odd], expected)
+    assert [bool(own["nan"]) for own in odd] == [False] * 6 + [True]
+    by_id = {id_hash(own.id): own for own in events}
+    plain_rows = [(own, by_id[int(own["id"])]) for own in rows if int(own["id"]) in by_id]
+    assert len(plain_rows) == sum(not own.dead for own in events)
+    for own, event in plain_rows:
+        assert (own["time"], own["variant"], own["randomised"]) == (event.time, event.variant, event.randomised)
+        np.testing.assert_array_equal(
+            [own["score"], own["ms"], own["nan"]], [event.score, event.ms, np.isnan(event.score)]
+        )
+        assert state.segments._codes[0][event.country or "null"] == own["segments"][0]
 
 
 @pytest.mark.parametrize("form", ["avro", "json"])
