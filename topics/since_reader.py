@@ -186,17 +186,31 @@ class SinceReader:
     def _starts(self, topic: str, since: int) -> list[TopicPartition]:
         """Where each partition begins, and whether there is anything to read."""
         numbers = self._numbers(topic)
-        wanted = [TopicPartition(topic, number, max(since, 0)) for number in numbers]
-        times = asked_again(lambda: self._consumer.offsets_for_times(wanted, timeout=ANSWER_TIMEOUT), LEADERLESS_ERRORS)
+        found = self._offsets_at(topic, numbers, max(since, 0))
+        # Negative: all records are older. Librdkafka's mock of a broker says so of any time, so read from the beginning there.
+        older = [number for number in numbers if found[number] < 0 and range(*self._bounds[topic, number])]
+        first = self._offsets_at(topic, older, 0)
         places = []
-        for place in times:
+        for number in numbers:
+            low, high = self._bounds[topic, number]
+            start = found[number]
+            if start < 0:
+                start = high if first.get(number, 0) >= 0 else low
+            start = max(start, low)
+            self._partitions[topic, number] = _Partition(start, high, start >= high)
+            places.append(TopicPartition(topic, number, start))
+        return places
+
+    def _offsets_at(self, topic: str, numbers: Sequence[int], since: int) -> dict[int, int]:
+        """Partition -> offset of the first record of a time or later; negative: there is none. Raises KafkaException."""
+        if not numbers:
+            return {}
+        wanted = [TopicPartition(topic, number, since) for number in numbers]
+        found = asked_again(lambda: self._consumer.offsets_for_times(wanted, timeout=ANSWER_TIMEOUT), LEADERLESS_ERRORS)
+        for place in found:
             if place.error is not None:
                 raise KafkaException(place.error)
-            low, high = self._bounds[topic, place.partition]
-            start = max(place.offset, low) if place.offset >= 0 else high  # negative: all records are older
-            self._partitions[topic, place.partition] = _Partition(start, high, start >= high)
-            places.append(TopicPartition(topic, place.partition, start))
-        return places
+        return {place.partition: place.offset for place in found}
 
     def _numbers(self, topic: str) -> list[int]:
         """The topic's partitions. The broker is asked once."""

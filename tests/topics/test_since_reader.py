@@ -1,0 +1,92 @@
+"""Reading topics from a time on."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+
+from millstream.topics.since_reader import SinceReader
+from tests.broker.clients import wait_until
+
+if TYPE_CHECKING:
+    from tests.broker.choice import Broker
+    from tests.conftest import MakeTopic
+
+NOW = int(time.time() * 1000)
+MINUTE = 60_000
+
+
+def write(kafka: Broker, topic: str, values: list[tuple[bytes, int]], partition: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for value, timestamp in values:
+        producer.produce(topic, value, b"k", partition, timestamp=timestamp)
+    assert producer.flush(30) == 0
+
+
+def values_of(reader: SinceReader, topic: str) -> set[bytes | None]:
+    """Read to the end."""
+    found: set[bytes | None] = set()
+    until = time.monotonic() + 30
+    while not reader.is_at_end:
+        assert time.monotonic() < until
+        for name, fetched in reader.read(100, 0.2).items():
+            assert name == topic
+            found |= set(fetched.values)
+    return found
+
+
+def took(reader: SinceReader, found: set[bytes | None]) -> bool:
+    """Read once; returns whether anything was found so far."""
+    for fetched in reader.read(10, 0.2).values():
+        found |= set(fetched.values)
+    return bool(found)
+
+
+def test_topic_is_read_from_a_time_on(kafka: Broker, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    write(kafka, topic, [(b"new", NOW), (b"newer", NOW + 1)])
+    write(kafka, topic, [(b"other", NOW)], partition=1)
+    with SinceReader({"bootstrap.servers": kafka.bootstrap}, {topic: NOW - MINUTE}) as reader:
+        assert reader.behind == 3
+        assert reader.read_until == -math.inf
+        assert values_of(reader, topic) == {b"new", b"newer", b"other"}
+        assert (reader.behind, reader.read_until) == (0, math.inf)
+        write(kafka, topic, [(b"later", NOW + 2)])
+        found: set[bytes | None] = set()
+        wait_until(lambda: took(reader, found), 30, "the record")
+        assert found == {b"later"}
+    with SinceReader({"bootstrap.servers": kafka.bootstrap}, {topic: NOW + 5 * MINUTE}) as reader:
+        # Librdkafka's mock of a broker knows no times, so all is read from it.
+        assert values_of(reader, topic) == (set() if kafka.durable else {b"new", b"newer", b"other", b"later"})
+
+
+@pytest.mark.durable
+def test_older_records_are_not_read(kafka: Broker, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    write(kafka, topic, [(b"old", NOW - 3 * MINUTE), (b"new", NOW)])
+    with SinceReader({"bootstrap.servers": kafka.bootstrap}, {topic: NOW - MINUTE}) as reader:
+        assert values_of(reader, topic) == {b"new"}
+        reader.seek({topic: NOW - 4 * MINUTE})
+        assert values_of(reader, topic) == {b"old", b"new"}
+
+
+@pytest.mark.durable
+def test_open_transaction_is_the_end_until_it_commits(kafka: Broker, make_topic: MakeTopic) -> None:
+    topic = make_topic(1)
+    write(kafka, topic, [(b"first", NOW)])
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"second", timestamp=NOW)
+    assert producer.flush(30) == 0
+    with SinceReader({"bootstrap.servers": kafka.bootstrap}, {topic: NOW}) as reader:
+        assert values_of(reader, topic) == {b"first"}
+        assert reader.behind == 0
+        producer.commit_transaction(30)
+        found: set[bytes | None] = set()
+        wait_until(lambda: took(reader, found), 30, "the record")
+        assert found == {b"second"}
