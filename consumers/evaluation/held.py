@@ -45,8 +45,9 @@ class HeldEvents:
         self._quota = max(bounds.events // variants, 1)
         self._rows: Rows = np.empty(0, dtype)  # ascending by ID, each once
         self._new: list[Rows] = []
-        self._labels: list[Rows] = []  # without an event so far
+        self._new_labels: list[Rows] = []
         self._counts = [0, 0]  # of both lists
+        self._waiting: Rows = np.empty(0, LABEL_ROW)  # labels without an event so far
         self._levels = [0] * variants
         self.dropped_labels = 0  # because there were too many
 
@@ -65,13 +66,13 @@ class HeldEvents:
     def add_labels(self, rows: Rows) -> None:
         """Take labels, in any order."""
         if len(rows):
-            self._labels.append(rows)
+            self._new_labels.append(rows)
             self._counts[1] += len(rows)
 
     def is_due(self) -> bool:
         """Whether enough is new for `settle`, so that its cost per event stays small."""
-        least = max(_LEAST_MERGE, len(self._rows) // 4)
-        return self._counts[0] > least or self._counts[1] > max(least, self._bounds.events)
+        held = len(self._rows), len(self._rows) + len(self._waiting)
+        return any(new > max(_LEAST_MERGE, count // 4) for new, count in zip(self._counts, held, strict=True))
 
     def settle(self, read_until: int) -> Rows:
         """Merge what is new. Returns all events, ascending by ID.
@@ -84,8 +85,8 @@ class HeldEvents:
             self._rows = _each_once(np.concatenate([self._rows, *self._new]))
             self._new, self._counts[0] = [], 0
             self._thin()
-        if self._labels:
-            self._match(np.concatenate(self._labels), read_until)
+        self._match(np.concatenate([self._waiting, *self._new_labels]), read_until)
+        self._new_labels, self._counts[1] = [], 0
         return self._rows
 
     def _of_sample(self, rows: Rows) -> Rows:
@@ -115,7 +116,7 @@ class HeldEvents:
         if len(waiting) > most:
             self.dropped_labels += len(waiting) - most
             waiting = waiting[np.lexsort((waiting["position"], waiting["time"]))][-most:]
-        self._labels, self._counts[1] = [waiting] if len(waiting) else [], len(waiting)
+        self._waiting = waiting
 
     def _take(self, places: Ints, labels: Rows) -> None:
         """Give events their labels. The first label counts, of those that come in time."""
@@ -167,8 +168,3 @@ def _each_once(rows: Rows) -> Rows:
                 again[name][start] = again[name][start + labelled[0]]
     rows[places] = again
     return rows[new]
-
-
-def no_labels() -> Rows:
-    """No labels."""
-    return np.empty(0, LABEL_ROW)
