@@ -87,6 +87,7 @@ class RolloutWatch:
         self._old: list[Opened] = []  # before the one served, that still have batches in flight
         self._outages: dict[tuple[str, int], VariantOutage] = {}
         self._shown: list[tuple[str, str, str]] = []  # labels of the variants in the metrics
+        self._answering = set[tuple[str, str]]()  # the versions that the metrics show as serving
         self._told: RolloutRecord | None = None  # the revision that the log has
         self._wake = threading.Event()
 
@@ -94,6 +95,7 @@ class RolloutWatch:
         """Load the versions of the newest revision, and route by it."""
         self._record = self._records.record
         self._load_missing()
+        self._show_serving(None)
         self._apply()
         self._show_problem()
 
@@ -248,6 +250,7 @@ class RolloutWatch:
             self._metrics.forget(m.ROLLOUT_SHARE, *labels)
             self._metrics.forget(m.ROLLOUT_LOADED, *labels)
         self._shown = []
+        self._show_serving(record)
         if record is None:
             self._metrics.set(m.ROLLOUT_REVISION, NO_ROLLOUT)
             log.info("there is no rollout any more: version %d answers", self._own)
@@ -268,6 +271,21 @@ class RolloutWatch:
             for own, share in zip(record.variants, [100 * share for share in shares], strict=True)
         )
         log.info("%s, %s: %s", _told(record), record.state, told)
+
+    def _show_serving(self, record: RolloutRecord | None) -> None:
+        """Show the versions that answer events now."""
+        name = self._versions.first.model.name
+        serving = {(name, str(self._own))}
+        if isinstance(self._serving, OpenedRollout) and record is not None:
+            opened = self._serving
+            shared = [each for each, share in zip(opened.variants, opened.shares, strict=True) if share > 0]
+            answering = [opened.variants[opened.fallback] if each.opened is None else each for each in shared]
+            serving = {(each.id.name, str(each.id.version)) for each in answering}
+        for gone in self._answering - serving:
+            self._metrics.forget(m.SERVING_MODEL, *gone)
+        for labels in serving:
+            self._metrics.set(m.SERVING_MODEL, 1, *labels)
+        self._answering = serving
 
     def _show_problem(self) -> None:
         self._metrics.set(m.ROLLOUT_UNREADABLE, bool(self._records.problem))

@@ -116,6 +116,10 @@ class Scene(Measured):
         assert isinstance(served, OpenedRollout)
         return served
 
+    def shown(self) -> list[int]:
+        """The versions that the metrics show as serving."""
+        return [own for own in range(9) if self.value(m.SERVING_MODEL, model="m", version=str(own)) is not None]
+
     def loaded(self) -> list[int]:
         """The versions of the rollout that is served, as far as they are loaded."""
         return sorted(versions_of(self.serving))
@@ -159,7 +163,7 @@ def shares(variants: Iterable[int]) -> dict[int, int]:
 def test_without_a_rollout_the_baseline_answers_and_nothing_is_loaded() -> None:
     scene = Scene()
     scene.look(3)
-    assert (scene.switched, scene.loads) == ([], [])
+    assert (scene.switched, scene.loads, scene.shown()) == ([], [], [1])
     assert scene.value(m.ROLLOUT_REVISION) == 0
 
 
@@ -167,6 +171,7 @@ def test_all_versions_of_a_rollout_are_loaded_before_the_first_event() -> None:
     scene = Scene(record_of(70, 30))
     assert (scene.loads, scene.loaded(), scene.randomised()) == ([2], [1, 2], True)
     assert shares(scene.variants()) == {0: 700, 1: 300}
+    assert scene.shown() == [1, 2]
     assert scene.value(m.ROLLOUT_SHARE, variant="v2", model="m", version="2") == 0.3
     assert scene.value(m.ROLLOUT_LOADED, variant="v2", model="m", version="2") == 1
     assert scene.value(m.PREDICTIONS, model="m", version="2", variant="v2") == 0, "its series begins at 0"
@@ -215,6 +220,7 @@ def test_version_that_cannot_be_loaded_leaves_its_events_to_the_baseline_and_the
     assert (scene.loads, scene.loaded(), scene.randomised()) == ([2], [1], True)
     assert set(scene.variants()) == {0, 1}, "the rollout's choice is kept: the prediction says both"
     assert scene.value(m.ROLLOUT_LOADED, variant="v2", model="m", version="2") == 0
+    assert scene.shown() == [1]
     assert scene.value(m.MODEL_RELOAD_ERROR, model="m", reason=refused.reason, error=str(refused)) == 1
     assert caplog.text.count(f"{refused} The baseline answers the events of version 2.") == 1
 
@@ -258,7 +264,7 @@ def test_ended_rollout_keeps_only_what_has_events_and_waits_for_batches_in_fligh
     scene = Scene(record_of(50, 50))
     scene.in_flight = {1}
     scene.shift(0, 100, state="promoted")
-    assert (scene.loaded(), scene.serving.fallback) == ([2], 1)
+    assert (scene.loaded(), scene.serving.fallback, scene.shown()) == ([2], 1, [2])
     scene.look(2)
     assert scene.unloaded == []
     scene.in_flight = set()
