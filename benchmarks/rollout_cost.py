@@ -47,7 +47,8 @@ def main() -> int:
     try:
         with real_broker() as broker, tempfile.TemporaryDirectory() as made:
             turns = _turns(broker, Path(made), args.rounds, args.events)
-            report = {"machine": machine(broker.kind), "parts": parts, "turns": turns}
+            load = round(os.getloadavg()[0], 1)
+            report = {"machine": machine(broker.kind), "load_average": load, "parts": parts, "turns": turns}
     except (NoBrokerError, PeerFailedError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -105,11 +106,18 @@ def markdown(report: dict[str, Any]) -> str:
         quartiles = f"{ratios[len(ratios) // 4]:.3f} to {ratios[-1 - len(ratios) // 4]:.3f}"
         rows += f"| {name} | {median(took):.2f} | {median(ratios):.3f} | {quartiles} |\n"
     parts = "".join(f"| {name} | {took:.3f} |\n" for name, took in report["parts"].items())
+    busy = (
+        f" **Other programs kept the machine busy (a load of {report['load_average']:g}), so rounds differ, and "
+        "all CPU times are higher than on a quiet machine.**"
+        if report["load_average"] > 3  # of this benchmark and its broker
+        else ""
+    )
     told = ", ".join(f"{name} {value}" for name, value in report["machine"].items())
     return (
         "# The cost of a rollout\n\n"
         "One worker answers backlogs of the vector workload (158 bytes, 32 floats, a three-layer perceptron), in micro-batches "
-        f"of at most 256 events. Both versions are the same model, so only the rollout differs. Medians. Machine: {told}.\n\n"
+        "of at most 256 events. Both versions are the same model, so only the rollout differs. Medians. "
+        f"Machine: {told}.{busy}\n\n"
         f"| live versions | CPU us per event | / one version | middle half of the rounds |\n|---|---|---|---|\n{rows}\n"
         "The parts, with models that do nothing. What one version takes is subtracted.\n\n"
         f"| | us per event |\n|---|---|\n{parts}"
