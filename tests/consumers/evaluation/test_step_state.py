@@ -193,25 +193,25 @@ def test_repeats_count_once(pipeline: Pipeline) -> None:
     compare(figures_of(pipeline, REPEATED), EVENTS, NOW)
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(SEEDS, LARGEST)
 def test_order_of_reading_does_not_matter(pipeline: Pipeline, seed: int, largest: int) -> None:
     found = figures_of(pipeline, REPEATED, shuffled(REPEATED, seed, largest))
     assert found.to_json() == figures_of(pipeline, REPEATED).to_json()
 
 
-MANY = events_of(4000, keys=600)
+MANY = events_of(3000, keys=600)
 WRITTEN = Topics()
 WRITTEN.write(MANY)
 
 
 def sampling(pipeline: Pipeline) -> StepState:
     """A state that keeps fewer events than the file's check allows."""
-    return StepState(replace(step_settings(pipeline, record_of()), max_events=2600))
+    return StepState(replace(step_settings(pipeline, record_of()), max_events=2000))
 
 
-@settings(max_examples=10)
-@given(SEEDS, LARGEST)
+@settings(max_examples=6)
+@given(SEEDS, st.sampled_from([100, 1000]))
 def test_sample_of_keys_does_not_depend_on_the_order_of_reading(pipeline: Pipeline, seed: int, largest: int) -> None:
     orders = shuffled(WRITTEN, seed, largest), in_order(WRITTEN)
     first, second = (feed(sampling(pipeline), pipeline, order).figures(NOW) for order in orders)
@@ -219,7 +219,7 @@ def test_sample_of_keys_does_not_depend_on_the_order_of_reading(pipeline: Pipeli
     baseline, candidate = first.variants
     assert candidate.sampled == 1  # it has few events, and keeps all
     assert 0.1 < baseline.sampled < 1
-    assert 200 < baseline.events <= 1300
+    assert 200 < baseline.events <= 1000
     assert "only the events of" in first.notes[0]
 
 
