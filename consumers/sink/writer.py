@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Empty
+from typing import Protocol
 
 from millstream.consumers.errors import EventRefused, OffsetsRewound, TransactionAborted
 from millstream.consumers.events import Barrier, BatchResult, NextOffsets, ResultQueue
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.flow.batch_window import BatchWindow
 from millstream.consumers.flow.in_flight import InFlightBudget
-from millstream.consumers.sink.result_sink import Sink
 from millstream.consumers.sink.watermark import Watermark
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,25 @@ class Checkpoints:
     publish: bool  # whether readers see results only after a checkpoint
 
 
+class ResultSink(Protocol):
+    """Writes results in the order of its calls: `Sink`, or that of a replay. One thread calls it."""
+
+    def start(self) -> None:
+        """Get ready. May wait for the broker. Raises DeliveryFailed, Abandoned."""
+
+    def write(self, answers: Sequence[BatchResult]) -> NextOffsets:
+        """Write results. Returns how far each partition is done with them. Raises as `Sink.write`."""
+
+    def push(self) -> None:
+        """Send at once what is held back for a fuller request."""
+
+    def checkpoint(self, ends: NextOffsets) -> None:
+        """Make all results written so far final, together with these offsets. Raises as `Delivery.checkpoint`."""
+
+    def abort(self) -> None:
+        """Take back all results since the last checkpoint."""
+
+
 class Writer:
     """Takes results from `answers`, writes them, and notes the delivered offsets.
 
@@ -40,7 +59,7 @@ class Writer:
         self,
         answers: ResultQueue,
         *,
-        sink: Sink,
+        sink: ResultSink,
         budget: InFlightBudget,
         assignment: Assignment,
         checkpoints: Checkpoints,

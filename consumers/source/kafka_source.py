@@ -258,6 +258,23 @@ class Source:
         self._refreshed = time.monotonic()
         self._assignment.group_metadata = self._consumer.consumer_group_metadata()
 
+    @property
+    def start_offsets(self) -> dict[Partition, int]:
+        """Where the assigned partitions begin: no record below it may come."""
+        return self.markers.start_offsets
+
+    def note_running(self, records: Records) -> None:
+        """Note which events run next, in case they crash the process."""
+        self.markers.note_running(records)
+
+    def note_committed(self, offsets: Mapping[Partition, int]) -> None:
+        """Note offsets that a transaction has committed."""
+        self.markers.note_committed(offsets)
+
+    def commit(self, offsets: Mapping[Partition, int], *, wait: bool) -> bool:
+        """Commit offsets. Returns False if that failed; only with `wait` is that known."""
+        return self.commits.commit(offsets, wait=wait)
+
     def rewind(self) -> bool:
         """Go back to the committed offset of every partition. Results of the records read since are dropped.
 

@@ -2,7 +2,7 @@
 
 import time
 
-from millstream.consumers.source.kafka_source import Source
+from millstream.consumers.worker.event_source import EventSource
 from millstream.consumers.worker.shared import Shared
 
 POLL_INTERVAL = 0.1  # seconds that one turn of the loop waits for room
@@ -15,7 +15,7 @@ NO_TOPICS: frozenset[str] = frozenset()
 class Backpressure:
     """Decides whether to poll. Only the main thread calls it."""
 
-    def __init__(self, source: Source, shared: Shared) -> None:
+    def __init__(self, source: EventSource, shared: Shared) -> None:
         self._source = source
         self._budget = shared.budget
         self._quotas = shared.quotas

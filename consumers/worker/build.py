@@ -25,12 +25,13 @@ from millstream.consumers.shadow.shadow_thread import Shadow, ShadowThread
 from millstream.consumers.sink.delivery import AtLeastOnce, BestEffort, Delivery, LostBroker
 from millstream.consumers.sink.result_sink import Sink
 from millstream.consumers.sink.transactions import ExactlyOnce
-from millstream.consumers.sink.writer import Checkpoints, Writer
+from millstream.consumers.sink.writer import Checkpoints, ResultSink, Writer
 from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.source.kafka_source import Source
 from millstream.consumers.source.offset_order import OffsetOrderCheck
 from millstream.consumers.worker.clients import producer_settings, subscription_of
 from millstream.consumers.worker.compute import Compute
+from millstream.consumers.worker.event_source import EventSource
 from millstream.consumers.worker.executor_slots import pool_of
 from millstream.consumers.worker.following import Following, loads_with_less_priority
 from millstream.consumers.worker.plan import Plan, batches_ahead, check_answers, outputs_of, settings_of
@@ -126,10 +127,10 @@ def build_worker(
 def connect(
     shared: Shared,
     *,
-    source: Source,
+    source: EventSource,
     decoder: BlockDecoder,
     serving: Serving,
-    sink: Sink,
+    sink: ResultSink,
     shadows: ShadowThread | None,
 ) -> Worker:
     """Create the stages between a source and a sink, and connect them.
@@ -160,7 +161,7 @@ def connect(
         shared.answers,
         decoder=decoding,
         batcher=Batcher(limits, shared.quotas.weights if shared.quotas else None, window=window),
-        order=OffsetOrderCheck(source.markers.start_offsets),
+        order=OffsetOrderCheck(source.start_offsets),
         pool=pool,
         metrics=shared.metrics,
         quotas=shared.quotas,

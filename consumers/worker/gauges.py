@@ -4,7 +4,7 @@ import time
 
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.record_types import Partition
-from millstream.consumers.source.kafka_source import Source
+from millstream.consumers.worker.event_source import EventSource
 from millstream.consumers.worker.shared import Shared
 
 UPDATE_INTERVAL = 1.0  # seconds between two updates
@@ -13,7 +13,7 @@ UPDATE_INTERVAL = 1.0  # seconds between two updates
 class Gauges:
     """Updates the gauges once a second. Only the main thread calls it."""
 
-    def __init__(self, source: Source, shared: Shared) -> None:
+    def __init__(self, source: EventSource, shared: Shared) -> None:
         self._source = source
         self._shared = shared
         self._lag_of: set[Partition] = set()  # partitions whose lag is exported

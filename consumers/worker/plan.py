@@ -264,18 +264,24 @@ def _weights(pipeline: Pipeline) -> dict[str, float] | None:
     return {topic: weights.get(topic, 1.0) for topic in pipeline.input.topics} if weights else None
 
 
-def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:
-    """The outputs, their topics and encoders. `limits`: bytes of the largest record that each output topic accepts."""
+def outputs_of(plan: Plan, limits: Mapping[str, int], *, variant: str = VARIANT) -> Outputs:
+    """The outputs, their topics and encoders.
+
+    Args:
+        plan: the pipeline.
+        limits: bytes of the largest record that each output topic accepts.
+        variant: what the predictions name as theirs.
+    """
     pipeline, store = plan.pipeline, plan.store
     predictions: PredictionRows
     if pipeline.output.format == "avro":
         schema_id = own_schema_id(pipeline, store, prediction_record(pipeline), pipeline.output.topic)
         predictions = PredictionEncoder(
-            schema_id, pipeline=pipeline.name, variant=VARIANT, rollout=pipeline.rollout is not None
+            schema_id, pipeline=pipeline.name, variant=variant, rollout=pipeline.rollout is not None
         )
     else:
         predictions = JsonPredictionEncoder(
-            pipeline=pipeline.name, variant=VARIANT, rollout=pipeline.rollout is not None
+            pipeline=pipeline.name, variant=variant, rollout=pipeline.rollout is not None
         )
     if not isinstance(plan.executor, BlockingExecutor):  # a server may be away; the worker checks it after the warm-up
         check_answers(plan)
@@ -284,7 +290,7 @@ def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:
         rollout=pipeline.rollout is not None,
     )
     return Outputs(
-        variant=VARIANT,
+        variant=variant,
         predictions=predictions,
         prediction_topic=pipeline.output.topic,
         prediction_bytes=limits[pipeline.output.topic],

@@ -23,10 +23,10 @@ from millstream.consumers.resilience.leaving import LibraryThread
 from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import watch
 from millstream.consumers.shadow.shadow_thread import ShadowThread
-from millstream.consumers.sink.result_sink import Sink
-from millstream.consumers.source.kafka_source import Source
+from millstream.consumers.sink.writer import ResultSink
 from millstream.consumers.worker.backpressure import POLL_INTERVAL, Backpressure
 from millstream.consumers.worker.compute import DECODE_RECORDS
+from millstream.consumers.worker.event_source import EventSource
 from millstream.consumers.worker.gauges import Gauges
 from millstream.consumers.worker.shared import Shared
 from millstream.inference.executors.opened import OpenedModel
@@ -56,12 +56,12 @@ class Worker:
         self,
         shared: Shared,
         *,
-        source: Source,
+        source: EventSource,
         inbox: "SimpleQueue[FetchedBatch | Barrier | None]",
         window: BatchWindow,
         stages: Sequence[Stage],
         models: Models,
-        sink: Sink,
+        sink: ResultSink,
         shadows: ShadowThread | None,
     ) -> None:
         """Args:
@@ -254,7 +254,7 @@ class Worker:
             log.error("workers crashed running the event at offset %d of %s/%d: it is refused", offset, *place)
             polled = replace(polled, rejection=Rejection("crashed", "the worker that ran it crashed, each time"))
         else:
-            self._source.markers.note_running(polled.records)
+            self._source.note_running(polled.records)
         self._take(polled)
         if self._wait_for_all():
             for partition, events in counts.items():
@@ -288,10 +288,10 @@ class Worker:
         """Commit the delivered offsets. Returns False if the commit failed; only with `wait` is that known."""
         delivered = self._assignment.delivered()
         if self._settings.exactly_once:  # the write thread has committed them in a transaction
-            self._source.markers.note_committed(delivered)
+            self._source.note_committed(delivered)
             self._assignment.note_committed(delivered)
             return True
-        return self._source.commits.commit(delivered, wait=wait)
+        return self._source.commit(delivered, wait=wait)
 
     def _finish(self, partitions: list[Partition]) -> bool:
         """Finish and commit all events in flight within the drain time. Returns whether that was complete in time.

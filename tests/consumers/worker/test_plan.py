@@ -362,7 +362,7 @@ class Made:
             patch.setattr(build, "Batcher", self._batcher)
             build.connect(
                 shared,
-                source=cast("Source", SimpleNamespace(markers=SimpleNamespace(start_offsets={}))),
+                source=cast("Source", SimpleNamespace(start_offsets={})),
                 decoder=plan.decoder,
                 serving=Serving(OpenedModel(MODEL, executors), in_flight, 1),
                 sink=cast("Sink", None),

@@ -69,7 +69,7 @@ class MemorySource:
         self.committed = 0
         self.rewinds = 0
         self._next = 0
-        self.markers = SimpleNamespace(start_offsets={PARTITION: 0}, note_committed=lambda _offsets: None)
+        self.start_offsets = {PARTITION: 0}
 
     @property
     def idle(self) -> bool:
@@ -95,6 +95,7 @@ class MemorySource:
 
     def subscribe(self, _before_revoke: object) -> None: ...
     def begin(self) -> None: ...
+    def note_committed(self, _offsets: object) -> None: ...
     def pause(self, _topics: object) -> None: ...
     def close(self, _failure: object) -> None: ...
 
