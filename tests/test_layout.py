@@ -39,6 +39,7 @@ ROOMS = {
     "rollout": set(),
     "control": {*SHARED, "rollout"},
     "evaluation": {*SHARED, "rollout", "comparison", "shadow"},
+    "replay": {*SHARED, *STAGES, "shadow", "worker", "comparison", "rollout"},
     "model_servers": {""},
     "demo": {*SHARED, "supervision", "comparison", "model_servers"},
 }

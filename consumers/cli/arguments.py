@@ -167,6 +167,19 @@ def duration(text: str) -> float:
     return found
 
 
+def utc_time(text: str) -> int:
+    """A time in ISO 8601 as milliseconds since 1970; without a zone, it is in UTC."""
+    from datetime import UTC, datetime  # noqa: PLC0415  (slow)
+
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"expected a time such as 2026-05-01 or 2026-05-01T12:30Z, found {text!r}"
+        ) from None
+    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
 def _whole(text: str, expected: str, *, least: int = 0, most: float = math.inf) -> int:
     number = int(text) if text.isdecimal() else -1
     if not least <= number <= most:

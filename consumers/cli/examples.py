@@ -169,6 +169,20 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("millstream compare my-pipeline --show", "print the results so far, and which model is better"),
         ("millstream compare my-pipeline --show --json", "for scripts, whose verdict is also the exit code"),
     ),
+    "millstream replay": (
+        (
+            "millstream replay my-pipeline --model v2 --from 2026-05-01 --to 2026-05-08",
+            "would version 2 have been better that week?",
+        ),
+        (
+            "millstream replay my-pipeline --model latest --from 2026-05-01T12:00 --to 2026-05-01T13:00 --output replayed",
+            "also write its predictions to a topic",
+        ),
+        (
+            "millstream replay my-pipeline --model 2 --from 2026-05-01 --to 2026-05-08 --rate 2000 --json",
+            "at most 2,000 events per second; the result for programs",
+        ),
+    ),
     "millstream demo": (
         ("millstream demo", "20,000 flights through two model versions; about a minute"),
         ("millstream demo --events 2000 --plain", "fewer, with one line per second"),

@@ -50,6 +50,7 @@ COMMANDS = {
     "lag": "show how far the pipeline is behind",
     "rollout": "show and change how a new model version takes over, and wait for its end",
     "compare": "compare the primary with its shadows, also by late labels; or show the results",
+    "replay": "run a model version over past events, and compare it with what was predicted and with the labels",
     "demo": "run the whole service on real flights",
     "options": "list every option of the pipeline file",
     "metrics": "list every metric of a worker",
@@ -103,7 +104,8 @@ def command_line(loaded: Collection[str] = tuple(COMMANDS)) -> argparse.Argument
         "exit codes: 0 done, 1 failed, 2 wrong use.\n`run` and `work` also use 3: failed, and a restart would fail, too.\n"
         "`check` uses 3 if the model's server refuses all events of the warm-up.\n"
         "`compare --show`: 0 a shadow is better, 4 none is better, 5 not decided yet.\n"
-        "`rollout wait`: 0 promoted, 4 rolled back, 5 concluded, 6 timed out, 7 another rollout took its place.\n\n"
+        "`rollout wait`: 0 promoted, 4 rolled back, 5 concluded, 6 timed out, 7 another rollout took its place.\n"
+        "`replay`: 0 the replayed version is better, 4 it is not, 5 not decided.\n\n"
         f"{parser.epilog}"
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version, and end")

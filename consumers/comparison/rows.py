@@ -18,7 +18,7 @@ from millstream.schemas.errors import SchemaUnavailable
 from millstream.schemas.ids import ids_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -113,14 +113,18 @@ def _fill_classes(
     for row, (primary, shadow) in zip(rows, answers, strict=True):
         name = compared_classes(classes, output, primary, primary if shadow is None else shadow) or ""
         for side, outputs in (("primary", primary), ("shadow", shadow or {})):
-            place, scores = classes.read(name, outputs)
-            known = scores is not None and are_probabilities(scores)
-            probabilities = np.clip(np.array(scores if known else _NO_VALUE), 0, 1)
-            row[f"{side}_class"] = place
+            row[f"{side}_class"], probabilities = class_answer(classes, name, outputs)
             row[f"{side}_probabilities"] = probabilities if kept else _NO_VALUE
             row[side] = probabilities.max()
     comparable = (rows["primary_class"] != NO_CLASS) & (rows["shadow_class"] != NO_CLASS)
     rows["agreed"] = np.where(comparable, rows["primary_class"] == rows["shadow_class"], -1)
+
+
+def class_answer(classes: Classes, name: str, outputs: Mapping[str, Any]) -> tuple[int, npt.NDArray[np.float64]]:
+    """The index of the class that a model predicted, or NO_CLASS; and each class's probability, or one NaN: not known."""
+    place, scores = classes.read(name, outputs)
+    known = scores is not None and are_probabilities(scores)
+    return place, np.clip(np.array(scores if known else [_NO_VALUE]), 0, 1)
 
 
 def _largest(values: list[Any]) -> Any:

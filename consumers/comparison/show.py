@@ -44,7 +44,7 @@ _MAX_READ_RECORDS = 500  # records of one read
 _MAX_RESULTS: Final = 10_000  # results that are shown, one per window and pair: the newest
 _MAX_NAME_LENGTH: Final = 300  # characters of a name
 _IDLE_TIMEOUT = 2.0  # after this many seconds without a record, all records have been read
-_COLUMNS: Final[Mapping[str, Sequence[str]]] = {
+COLUMNS: Final[Mapping[str, Sequence[str]]] = {
     "classification": ("auc", "log_loss", "brier", "calibration_error"),
     "multiclass": ("accuracy", "log_loss"),
     "regression": ("rmse", "mae"),
@@ -55,7 +55,7 @@ _NO_LOG_LOSS: Final = (
     "`millstream check` says which outputs there are; name one with probabilities in `comparison.output`"
 )
 _SAME_PSI, _SHIFTED_PSI = 0.1, 0.25
-_INDENT: Final = (0, 0, 0, 2)  # indent of the lines under a heading: top, right, bottom, left
+INDENT: Final = (0, 0, 0, 2)  # indent of the lines under a heading: top, right, bottom, left
 
 
 def read_results(pipeline: Pipeline, store: SchemaStore) -> list[dict[str, Any]]:
@@ -89,7 +89,7 @@ def decode_result(value: bytes, store: SchemaStore) -> dict[str, Any]:
     writer = parsed_bounded(store.by_id(schema_id_of(value)))
     try:
         row: Any = fastavro.schemaless_reader(BytesIO(value[HEAD_BYTES:]), writer, _SCHEMA)
-        _time(row["window_start"])
+        time_text(row["window_start"])
     # Bytes that aren't of the schema make fastavro raise whatever its reading code stumbles over.
     except Exception as fault:
         raise BadSchemaError(f"no result: {malformation(fault)}") from fault
@@ -142,12 +142,12 @@ def results(pipeline: Pipeline, rows: Sequence[dict[str, Any]], shadows: Sequenc
 
     Then come what to do if the job doesn't run, the figures over all windows if there are classes, and the verdicts.
     """
-    names = _COLUMNS[pipeline.comparison.task]
+    names = COLUMNS[pipeline.comparison.task]
     for row in rows:
         yield Text(_heading(row))
         for line in _both(row):
-            yield Padding(Text(line), _INDENT, expand=False)
-        yield Padding(_figures(row, names), _INDENT, expand=False)
+            yield Padding(Text(line), INDENT, expand=False)
+        yield Padding(figures_table(row, names), INDENT, expand=False)
     start = f"start it with `millstream compare {quote(str(pipeline.named))}`, and let it run"
     if not rows:
         yield Text(f"no results yet: the comparison job writes them ({start}) while workers answer events")
@@ -163,20 +163,20 @@ def _all_windows(each: Judged, whole: Totals) -> Iterator[RenderableType]:
     yield Text(f"all windows  {whole.labels:,} labels")
     table = _table(FIGURES)
     for name, figures in (("primary", whole.primary), (printable(each.name), whole.shadow)):
-        table.add_row(Text(name), *(_number(figures[figure]) for figure in FIGURES))
-    yield Padding(table, _INDENT, expand=False)
+        table.add_row(Text(name), *(number(figures[figure]) for figure in FIGURES))
+    yield Padding(table, INDENT, expand=False)
     if whole.primary["log_loss"] is None or whole.shadow["log_loss"] is None:
-        yield Padding(Text(_NO_LOG_LOSS), _INDENT, expand=False)
+        yield Padding(Text(_NO_LOG_LOSS), INDENT, expand=False)
     else:
         for compared in (each.verdict, each.log_loss):
             if compared is not None and (difference := compared.figures()):
-                yield Padding(Text(f"difference of {difference}"), _INDENT, expand=False)
+                yield Padding(Text(f"difference of {difference}"), INDENT, expand=False)
 
 
 def as_json(each: Judged) -> str:
     """The shadow's verdict and results as a JSON object. A figure that is no finite number is null."""
     return json.dumps(
-        _finite({"shadow": each.name, "verdict": asdict(each.verdict), **_of_classes(each), "windows": each.rows})
+        finite({"shadow": each.name, "verdict": asdict(each.verdict), **_of_classes(each), "windows": each.rows})
     )
 
 
@@ -186,12 +186,13 @@ def _of_classes(each: Judged) -> dict[str, Any]:
     return {"log_loss": asdict(each.log_loss), "totals": asdict(each.totals)}
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The value for JSON: null in place of numbers that are not finite."""
     match value:
         case dict():
-            return {key: _finite(item) for key, item in value.items()}
+            return {key: finite(item) for key, item in value.items()}
         case list():
-            return [_finite(item) for item in value]
+            return [finite(item) for item in value]
         case float() if not math.isfinite(value):
             return None
     return value
@@ -202,15 +203,15 @@ def _heading(row: dict[str, Any]) -> str:
         f"{row[side]['model'][:_MAX_NAME_LENGTH]} version {row[side]['version']}" for side in ("primary", "shadow")
     )
     state = "final" if row["final"] else "open"
-    return f"{_time(row['window_start'])}  {state}  {printable(' and '.join(models))}"
+    return f"{time_text(row['window_start'])}  {state}  {printable(' and '.join(models))}"
 
 
 def _both(row: dict[str, Any]) -> tuple[str, str]:
     counts = ", ".join(f"{name} {row[name]:,}" for name in ("events", "errors", "labelled"))
-    return counts, f"agreement {_number(row['agreement'])}, PSI {_number(row['psi'])}{_reading(row['psi'])}"
+    return counts, f"agreement {number(row['agreement'])}, PSI {number(row['psi'])}{psi_reading(row['psi'])}"
 
 
-def _reading(psi: float | None) -> str:
+def psi_reading(psi: float | None) -> str:
     """What the population stability index means by the common rule."""
     if psi is None or math.isnan(psi):
         return ""
@@ -221,12 +222,15 @@ def _reading(psi: float | None) -> str:
     )
 
 
-def _figures(row: dict[str, Any], names: Sequence[str]) -> Table:
-    table = _table((*names, "p95 ms"))
+def figures_table(row: dict[str, Any], names: Sequence[str], *, latency: bool = True) -> Table:
+    """A row for each model with these figures and its latency; `row`: a result (schema evaluation-v2)."""
+    table = _table((*names, "p95 ms") if latency else names)
     for side in ("primary", "shadow"):
-        figures = (_number(row[side][name]) for name in names)
+        figures = (number(row[side][name]) for name in names)
         table.add_row(
-            Text(printable(row[side]["variant"][:_MAX_NAME_LENGTH])), *figures, _number(row[side]["latency_p95_ms"], 2)
+            Text(printable(row[side]["variant"][:_MAX_NAME_LENGTH])),
+            *figures,
+            *([number(row[side]["latency_p95_ms"], 2)] if latency else []),
         )
     return table
 
@@ -240,10 +244,11 @@ def _table(names: Sequence[str]) -> Table:
     return table
 
 
-def _time(milliseconds: int) -> str:
-    """Raises ValueError, OverflowError or OSError: the number isn't a valid date."""
+def time_text(milliseconds: int) -> str:
+    """The time in UTC, to the second. Raises ValueError, OverflowError or OSError: the number isn't a valid date."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _number(value: float | None, digits: int = 4) -> str:
+def number(value: float | None, digits: int = 4) -> str:
+    """The figure; `-` if it is not known."""
     return "-" if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,177 @@
+"""Says what a replay shows: figures in a table, what is missing, and the verdict in words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from rich.padding import Padding
+from rich.text import Text
+
+from millstream.consumers.comparison.partials import Partial
+from millstream.consumers.comparison.results import result
+from millstream.consumers.comparison.show import COLUMNS, INDENT, figures_table, finite, number, psi_reading, time_text
+from millstream.consumers.comparison.verdict import Outcome, Verdict, verdict
+from millstream.pipeline.comparison_sections import EXPECTED_LABELS
+from millstream.pipeline.printable import printable
+from millstream.schemas.comparisons import Pair, Variant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from millstream.consumers.replay.run import Compared
+    from millstream.inference.evaluation import Summary
+    from millstream.pipeline.pipeline import Pipeline
+
+PREDICTED, REPLAYED = "predicted", "replayed"
+_FURTHER = {"classification": ("log_loss", "accuracy"), "multiclass": ("log_loss",), "regression": ()}
+"""Other differences that are shown with their intervals, by `comparison.task`. The verdict does not weigh them."""
+
+
+def row_of(pipeline: Pipeline, compared: Compared, summary: Summary, start: int, end: int) -> dict[str, Any]:
+    """The figures of some events, as those of a window of the comparison job (schema evaluation-v2)."""
+    about = compared.about
+    pair = Pair(Variant(about.model, _one_version(compared), PREDICTED), Variant(about.model, about.version, REPLAYED))
+    whole = Partial(summary, final=True)
+    return result(start, end, pair, whole, pipeline=pipeline.name, task=pipeline.comparison.task)
+
+
+def _one_version(compared: Compared) -> int:
+    """The version that made the predictions; 0: there were several."""
+    return int(compared.models[0].rpartition(" ")[2]) if len(compared.models) == 1 else 0
+
+
+def whole_row(pipeline: Pipeline, compared: Compared) -> dict[str, Any]:
+    """The figures of all events."""
+    return row_of(pipeline, compared, compared.evaluated.whole, compared.about.start, compared.about.end)
+
+
+def outcome_of(pipeline: Pipeline, compared: Compared) -> Outcome:
+    """The verdict's outcome."""
+    return verdict([whole_row(pipeline, compared)], pipeline.comparison.task).outcome
+
+
+def name_of(compared: Compared) -> str:
+    """How messages call the replayed version."""
+    return f"version {compared.about.version}"
+
+
+def shown(pipeline: Pipeline, compared: Compared) -> Iterator[RenderableType]:
+    """All that a person needs to know; the last line is the verdict."""
+    row, about, found = whole_row(pipeline, compared), compared.about, compared.evaluated
+    task = pipeline.comparison.task
+    yield Text(f"{time_text(about.start)} to {time_text(about.end)}  {printable(about.model)} {name_of(compared)}")
+    for line in _counts(compared, row):
+        yield Padding(Text(line), INDENT, expand=False)
+    for reason, count in sorted(compared.progress.rejected.items()):
+        example = printable(compared.progress.examples.get(reason, ""))
+        yield Padding(Text(f"{count:,} without an answer ({reason}), such as {example}"), INDENT, expand=False)
+    if found.answered > found.missing:
+        yield Padding(figures_table(row, COLUMNS[task], latency=False), INDENT, expand=False)
+        for figure in _FURTHER[task]:
+            if difference := verdict([row], task, figure).figures():
+                yield Padding(Text(f"difference of {difference}"), INDENT, expand=False)
+        yield from _by_model(pipeline, compared)
+    yield Text(sentence(pipeline, compared, verdict([row], task), row))
+
+
+def _counts(compared: Compared, row: dict[str, Any]) -> Iterator[str]:
+    found, progress = compared.evaluated, compared.progress
+    yield (
+        f"events {progress.answered + progress.rejected.total():,}, answered {progress.answered:,}, predicted "
+        f"{found.answered - found.missing:,}, labelled {row['labelled']:,}"
+    )
+    if found.repeated:
+        yield f"{found.repeated:,} events came more than once; the first one counts"
+    if found.answered > found.missing:
+        yield f"agreement {number(row['agreement'])}, PSI {number(row['psi'])}{psi_reading(row['psi'])}"
+        yield (
+            f"difference of scores: median {number(row['difference_p50'])}, p95 {number(row['difference_p95'])}; "
+            f"rank correlation {number(row['rank_correlation'])}"
+        )
+
+
+def _by_model(pipeline: Pipeline, compared: Compared) -> Iterator[RenderableType]:
+    """The agreement with each of the versions that made predictions, if there are several."""
+    for place, summary in sorted(compared.evaluated.models.items()):
+        row = row_of(pipeline, compared, summary, compared.about.start, compared.about.end)
+        figures = verdict([row], pipeline.comparison.task).figures()
+        line = f"predicted by {printable(compared.models[place])}: {row['events']:,} events, agreement {number(row['agreement'])}"
+        yield Padding(Text(f"{line}, {figures}" if figures else line), INDENT, expand=False)
+
+
+def sentence(pipeline: Pipeline, compared: Compared, said: Verdict, row: dict[str, Any]) -> str:
+    """The verdict, or what is missing for one and what to do."""
+    name = name_of(compared)
+    if missing := _missing_answers(pipeline, compared):
+        return f"{name}: not decided: {missing}"
+    if said.difference is None and (missing := _missing_labels(pipeline, compared, row)):
+        return f"{name}: not decided: {missing}"
+    return said.words(name)
+
+
+def _missing_answers(pipeline: Pipeline, compared: Compared) -> str:
+    """Why there is nothing to judge, and what to do; empty if there is."""
+    found, file = compared.evaluated, quote(str(pipeline.named))
+    if not found.answered:
+        return f"it answered no event. `millstream predict {file}` shows what becomes of an event"
+    if found.answered == found.missing:
+        return (
+            f"none of its {found.answered:,} events has a prediction in {pipeline.output.topic} in this range of time. If "
+            f"workers lagged, give --late a longer time than the lag was"
+        )
+    if pipeline.labels is None:
+        where = f"Write `labels:` into {pipeline.path.name} (`millstream docs comparison`)"
+        return f"only labels can tell which model is right. {where}"
+    return ""
+
+
+def _missing_labels(pipeline: Pipeline, compared: Compared, row: dict[str, Any]) -> str:
+    """What is missing of the labels, and what to do; empty if only more are needed."""
+    labels, task = pipeline.labels, pipeline.comparison.task
+    assert labels is not None
+    if not row["labelled"]:
+        return (
+            f"none of the {row['events']:,} compared events has a label. A label counts if its `{labels.event_id}` is an "
+            f"event's ID and its `{labels.value}` is {EXPECTED_LABELS[task]}; {compared.evaluated.labels:,} labels were "
+            f"read, and {compared.bad_labels:,} records that are none"
+        )
+    if not row["paired"]:
+        return (
+            f"{row['labelled']:,} events have a label, but no score of both models. "
+            f"`millstream check {quote(str(pipeline.named))}` says which output is compared"
+        )
+    if task == "classification" and row["positives"] in {0, row["paired"]}:
+        which = "false" if row["positives"] == 0 else "true"
+        return f"all {row['paired']:,} labels are {which}. The AUC needs both: choose a longer range of time"
+    return ""
+
+
+def as_json(pipeline: Pipeline, compared: Compared) -> str:
+    """The result as a JSON object. A figure that is no finite number is null."""
+    row, found, progress = whole_row(pipeline, compared), compared.evaluated, compared.progress
+    said = verdict([row], pipeline.comparison.task)
+    plain = {
+        "model": compared.about.model,
+        "version": compared.about.version,
+        "from": compared.about.start,
+        "to": compared.about.end,
+        "output": compared.about.output,
+        "events": progress.answered + progress.rejected.total(),
+        "answered": progress.answered,
+        "rejected": dict(progress.rejected),
+        "without_prediction": found.missing,
+        "repeated": found.repeated,
+        "predicted_by": list(compared.models),
+        "verdict": asdict(said),
+        "words": sentence(pipeline, compared, said, row),
+        "whole": row,
+        "windows": [
+            row_of(pipeline, compared, summary, start, start + found.width) for start, summary in found.windows.items()
+        ],
+    }
+    return json.dumps(finite(plain))

@@ -1,0 +1,173 @@
+"""Reads predictions and labels of a range of time, as rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Final
+
+import fastavro
+import msgspec
+import numpy as np
+
+from millstream.consumers.comparison.outcomes import Outcomes
+from millstream.consumers.comparison.rows import LabelReader
+from millstream.consumers.replay.row_sink import hashes
+from millstream.schemas.avro.empty import parsed_bounded
+from millstream.schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
+from millstream.schemas.records import PREDICTION
+from millstream.schemas.wire import HEAD_BYTES, schema_id_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from millstream.consumers.records import Records
+    from millstream.consumers.replay.answers import Answering, Rows
+    from millstream.inference.class_answers import Classes
+    from millstream.pipeline.pipeline import Pipeline
+    from millstream.schemas.store import Schema, SchemaStore
+
+MOST_NAMES: Final = 1000  # models, or values of a segment, that are told apart
+OTHER: Final = "(other)"
+NO_VALUE: Final = "(none)"
+
+
+@dataclass(slots=True)
+class Names:
+    """Numbers for names, in the order in which they come. Beyond `MOST_NAMES`, all have the same number."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def number(self, name: str) -> int:
+        """The name's number."""
+        if name not in self.numbers and len(self.numbers) >= MOST_NAMES:
+            name = OTHER
+        return self.numbers.setdefault(name, len(self.numbers))
+
+    def __iter__(self) -> Iterator[str]:
+        """All names, by their numbers."""
+        return iter(self.numbers)
+
+
+class PredictionDecoder:
+    """Decodes predictions of one pipeline, in Avro or JSON."""
+
+    def __init__(self, store: SchemaStore, pipeline: str) -> None:
+        self._store = store
+        self._pipeline = pipeline
+        self._writers: dict[bytes, Any] = {}  # fastavro's parsed schemas, by the values' head
+        self._json = msgspec.json.Decoder()
+        self.others = 0  # records that are no prediction of this pipeline
+
+    def decode(self, values: Sequence[bytes | None]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The row of each value that is a prediction of this pipeline, and the prediction. Raises SchemaUnavailable."""
+        for row, value in enumerate(values):
+            found = self._read(value or b"")
+            if found is None or found.get("pipeline") != self._pipeline:
+                self.others += 1
+            else:
+                yield row, found
+
+    def _read(self, value: bytes) -> dict[str, Any] | None:
+        """The prediction; None: it is something else."""
+        if value[:1] == b"{":
+            try:
+                found = self._json.decode(value)
+            except msgspec.MsgspecError:
+                return None
+            return found if found.keys() >= _NEEDED else None
+        writer = self._writer(value)
+        if writer is None:
+            return None
+        try:
+            found = fastavro.schemaless_reader(BytesIO(value[HEAD_BYTES:]), writer, None)
+        except Exception:  # fastavro raises exceptions of any class if the bytes don't follow the schema
+            return None
+        return found if isinstance(found, dict) else None
+
+    def _writer(self, value: bytes) -> Any:
+        """The value's schema for fastavro, with times as numbers; None: it is not one of predictions."""
+        head = value[:HEAD_BYTES]
+        if head not in self._writers:
+            try:
+                self._writers[head] = _parsed(self._store.by_id(schema_id_of(value)))
+            except (NotWireFormat, UnknownSchema, BadSchemaError):
+                return None
+        return self._writers[head]
+
+
+_NEEDED: Final = {"event_id", "event_time", "model", "version", "ingest_time", "prediction_time", "outputs"}
+
+
+def _parsed(schema: Schema) -> Any:
+    definition = schema.definition
+    if not isinstance(definition, dict) or any(
+        definition.get(name) != PREDICTION.definition[name] for name in ("name", "namespace")
+    ):
+        return None
+    return parsed_bounded(schema)
+
+
+@dataclass(slots=True)
+class PredictedRows:
+    """Turns predictions into rows."""
+
+    decoder: PredictionDecoder
+    answering: Answering
+    segment: str | None = None  # the field of the event, which predictions include, by which segments are told apart
+    models: Names = field(default_factory=Names)
+    segments: Names = field(default_factory=Names)
+
+    def rows(self, records: Records) -> Rows:
+        """The rows of the records that are predictions of the pipeline. Raises SchemaUnavailable."""
+        found = [prediction for _, prediction in self.decoder.decode(records.values)]
+        rows = np.zeros(len(found), self.answering.row_type)
+        if not found:
+            return rows
+        rows["id"] = hashes([str(each["event_id"]) for each in found])
+        rows["time"] = [_time(each["event_time"]) for each in found]
+        rows["ms"] = [_time(each["prediction_time"]) - _time(each["ingest_time"]) for each in found]
+        rows["model"] = [self.models.number(f"{each['model']} version {each['version']}") for each in found]
+        if self.segment is not None:
+            rows["segment"] = [self.segments.number(_segment(each, self.segment)) for each in found]
+        self.answering.fill_from(rows, [_finite(each["outputs"]) for each in found])
+        return rows
+
+
+def _time(value: Any) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _segment(prediction: Mapping[str, Any], name: str) -> str:
+    value = (prediction.get("event") or {}).get(name)
+    return NO_VALUE if value is None else str(value)[:100]
+
+
+_NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def _finite(outputs: dict[str, Any]) -> dict[str, Any]:
+    """The outputs with numbers in place of the texts that JSON has for NaN and infinity."""
+    if not any(value in _NOT_FINITE for value in outputs.values() if isinstance(value, str)):
+        return outputs
+    return {name: _NOT_FINITE.get(value, value) if isinstance(value, str) else value for name, value in outputs.items()}
+
+
+class LabelRows:
+    """Turns labels into rows (`LABEL_ROW`)."""
+
+    def __init__(self, pipeline: Pipeline, store: SchemaStore, classes: Classes | None) -> None:
+        """Raises SchemaError: the schema is missing, or lacks a field that the pipeline file names."""
+        assert pipeline.labels is not None
+        self._reader = LabelReader(pipeline.labels, store, Outcomes(pipeline.comparison.task, classes))
+        self.expected = self._reader.expected
+        self.bad = 0  # records that are no label
+
+    def rows(self, records: Records) -> Rows:
+        """The rows of the records that are labels. Raises SchemaUnavailable."""
+        numbers = [number for _, number in records.partitions]
+        partitions = [numbers[place] for place in records.places.tolist()]
+        _, rows, bad = self._reader.rows(list(records.values), partitions, records.offsets.tolist())
+        self.bad += bad
+        return rows

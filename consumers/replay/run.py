@@ -1,0 +1,251 @@
+"""A replay from its beginning to its comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.consumers.errors import WorkerError
+from millstream.consumers.replay.answers import Answering, first_event
+from millstream.consumers.replay.buckets import Buckets
+from millstream.consumers.replay.build import Running, build_replay
+from millstream.consumers.replay.evaluated import LABELS, OTHER, PRIMARY, Windows, evaluate, sampled
+from millstream.consumers.replay.folder import About, ReplayFolder
+from millstream.consumers.replay.predictions import LabelRows, PredictedRows, PredictionDecoder
+from millstream.consumers.replay.replayed import as_replayed, group_of
+from millstream.consumers.schema_store import open_store
+from millstream.consumers.shadow.compared_classes import compared_classes_of
+from millstream.consumers.shadow.compared_output import check_compared_answers
+from millstream.consumers.source.range_reader import RangeReader
+from millstream.consumers.worker.plan import Plan, answer_blank, make_plan
+from millstream.inference.errors import ModelRejected
+from millstream.topics.admin import Admin, ensure, largest_records, roles, states
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from millstream.consumers.records import Records
+    from millstream.consumers.replay.answers import Rows
+    from millstream.consumers.replay.evaluated import Evaluated
+    from millstream.consumers.replay.folder import Progress
+    from millstream.consumers.replay.replayed import Request
+    from millstream.consumers.replay.row_sink import RowSink
+    from millstream.consumers.resilience.limited_retry import LimitedRetry
+    from millstream.consumers.source.range_reader import Ranges
+    from millstream.pipeline.pipeline import Pipeline
+
+SAMPLE: Final = 500  # predictions among which one is looked for, to see the outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """How long after the last event its prediction and its label are looked for, ms."""
+
+    predictions: int
+    labels: int
+    early: int  # how long before the first event a label is looked for
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A replay's result."""
+
+    about: About
+    progress: Progress
+    evaluated: Evaluated
+    models: tuple[str, ...]  # that made the predictions, by their numbers
+    labels: bool  # whether the pipeline has labels
+    bad_labels: int = 0
+
+
+class Replay:
+    """One replay. The caller holds the folder's lock, and calls `prepare`, `running` and `compare` in this order."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        request: Request,
+        folder: ReplayFolder,
+        late: Late,
+        retry: LimitedRetry,
+    ) -> None:
+        """Args:
+        pipeline: the pipeline, as its file says.
+        request: what is to be replayed.
+        folder: stores the results.
+        late: how long predictions and labels may take.
+        retry: waits while the schema registry is away.
+        """
+        self._pipeline = pipeline
+        self._request = request
+        self._folder = folder
+        self._late = late
+        self._retry = retry
+        self._classes = compared_classes_of(pipeline)
+        self._group = group_of(pipeline, request)
+        self._store = open_store(pipeline)
+
+    def prepare(self) -> tuple[Plan, About]:
+        """Load the model, find the events, and check all that can be checked before the first one is read.
+
+        Raises:
+            WorkerError, ModelConfigError, SchemaError, TopicsError: the version can't be replayed; the message says why.
+        """
+        pipeline, request = self._pipeline, self._request
+        plan = make_plan(as_replayed(pipeline, request))
+        outputs = self._outputs(plan)
+        about = self._folder.read_about()
+        if about is None:
+            about = self._about(outputs)
+            self._folder.write_about(about)
+        if about.output is not None:
+            self._prepare_output(about.output)
+        return plan, about
+
+    def _outputs(self, plan: Plan) -> dict[str, Any] | None:
+        """What the model answers to a blank event; None: it rejects it. Raises PlanError: it lacks the compared output."""
+        try:
+            answers = answer_blank(plan.model, plan.executor)
+        except ModelRejected:
+            return None
+        check_compared_answers(self._pipeline, [plan.model], [answers])
+        return first_event(answers)
+
+    def _about(self, own: dict[str, Any] | None) -> About:
+        pipeline, request = self._pipeline, self._request
+        reader = RangeReader(pipeline.client_config(), self._group)
+        try:
+            ranges = reader.ranges(pipeline.input.topics, request.start, request.end)
+            if not any(start < end for start, end in ranges.values()):
+                raise WorkerError(
+                    f"no event is in this range of time: {', '.join(pipeline.input.topics)} has no record with such a timestamp "
+                    f"(any more). It is the timestamp of the record that counts, in UTC."
+                )
+            reader.begin(self._predictions(reader))
+            theirs = next(self._some(reader), None)
+        finally:
+            reader.close()
+        first = theirs or own or {}
+        answering = Answering.of(pipeline.comparison, self._classes, first, own or first)
+        return About(
+            pipeline=pipeline.name,
+            model=pipeline.model.name,
+            version=request.version,
+            start=request.start,
+            end=request.end,
+            output=request.output,
+            compared=answering.output,
+            group=self._group,
+            ranges=ranges,
+        )
+
+    def _predictions(self, reader: RangeReader) -> dict[tuple[str, int], tuple[int, int]]:
+        return reader.ranges(
+            (self._pipeline.output.topic,), self._request.start, self._request.end + self._late.predictions
+        )
+
+    def _some(self, reader: RangeReader) -> Iterator[dict[str, Any]]:
+        """The outputs of some predictions."""
+        decoder = PredictionDecoder(self._store, self._pipeline.name)
+        read = 0
+        for records in reader:
+            found = self._retry.call(partial(_decoded, decoder, records))
+            yield from (prediction["outputs"] for _, prediction in found)
+            read += len(records)
+            if read >= SAMPLE:
+                return
+
+    def _prepare_output(self, topic: str) -> None:
+        """Create the topic if it isn't there. Raises TopicsError, WorkerError: it is a topic of the pipeline."""
+        pipeline = self._pipeline
+        for role, name in roles(pipeline):
+            if name == topic:
+                raise WorkerError(
+                    f"--output {topic}: this is the pipeline's own topic ({role}). A replay never writes there: name another one."
+                )
+        admin = Admin(pipeline.client_config())
+        live, own = states(admin, [("output", pipeline.output.topic), ("replay", topic)])
+        if own.partitions is None:
+            ensure(admin, {topic: {}}, partitions=live.partitions or 1, replication=live.replication_factor or 1)
+
+    def running(self, plan: Plan, about: About, on_turn: Callable[[int, RowSink], object]) -> Running:
+        """Create what runs the events. `on_turn`: see `build_replay`."""
+        limits = {}
+        if about.output is not None:
+            topics = (about.output, plan.pipeline.dead_letters.topic)
+            limits = largest_records(Admin(plan.pipeline.client_config()), topics)
+        return build_replay(
+            plan,
+            about,
+            self._folder,
+            self._answering(about),
+            RangeReader(plan.pipeline.client_config(), about.group),
+            rate=self._request.rate,
+            limits=limits,
+            on_turn=on_turn,
+        )
+
+    def _answering(self, about: About) -> Answering:
+        return Answering(about.compared, self._pipeline.comparison.item, self._classes)
+
+    def compare(self, about: About, say: Callable[[str, int], object]) -> Compared:
+        """Compare what the folder has with the predictions and the labels of the topics.
+
+        Args:
+            about: the replay.
+            say: gets what is read, and how many records so far.
+        """
+        pipeline, progress = self._pipeline, self._folder.progress()
+        width = round(pipeline.comparison.window * 1000)
+        windows = Windows.of(sampled(self._folder.rows()), width)
+        predicted = PredictedRows(PredictionDecoder(self._store, pipeline.name), self._answering(about))
+        labelled = LabelRows(pipeline, self._store, self._classes) if pipeline.labels is not None else None
+        reader = RangeReader(pipeline.client_config(), self._group)
+        try:
+            with Buckets(progress.answered, self._folder.path) as buckets:
+                for rows in self._folder.rows():
+                    buckets.add(OTHER, rows)
+                self._read(reader, self._predictions(reader), PRIMARY, predicted.rows, buckets, say)
+                if labelled is not None:
+                    self._read(reader, self._labels(reader), LABELS, labelled.rows, buckets, say)
+                found = evaluate(pipeline.comparison, buckets, windows, models=len(predicted.models.numbers) > 1)
+        finally:
+            reader.close()
+        return Compared(
+            about,
+            progress,
+            found,
+            tuple(predicted.models),
+            labelled is not None,
+            0 if labelled is None else labelled.bad,
+        )
+
+    def _labels(self, reader: RangeReader) -> dict[tuple[str, int], tuple[int, int]]:
+        assert self._pipeline.labels is not None
+        start, end = self._request.start - self._late.early, self._request.end + self._late.labels
+        return reader.ranges((self._pipeline.labels.topic,), max(start, 0), end)
+
+    def _read(
+        self,
+        reader: RangeReader,
+        ranges: Ranges,
+        kind: str,
+        rows_of: Callable[[Records], Rows],
+        buckets: Buckets,
+        say: Callable[[str, int], object],
+    ) -> None:
+        """Put the rows of all records of the ranges into the buckets."""
+        reader.begin(ranges)
+        read = 0
+        for records in reader:
+            buckets.add(kind, self._retry.call(partial(rows_of, records)))
+            read += len(records)
+            say(_KINDS[kind], read)
+
+
+def _decoded(decoder: PredictionDecoder, records: Records) -> list[tuple[int, dict[str, Any]]]:
+    return list(decoder.decode(records.values))
+
+
+_KINDS: Final = {PRIMARY: "predictions", LABELS: "labels"}

@@ -1,0 +1,185 @@
+"""`millstream replay` on a real broker: what it answers, what it compares, and that it goes on after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from millstream.consumers.demo.flights import LATER_MONTHS, departures, encode_events
+from millstream.consumers.supervision.child import MILLSTREAM
+from millstream.topics.local.child import start
+from tests.broker.clients import create_topic, produce, read_all, wait_until
+from tests.comparison.scene import exact_auc
+from tests.consumers.service import Service, flights_service, prediction_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tests.broker.choice import Broker
+
+EVENTS = 3000
+BETTER, UNDECIDED = 0, 5
+
+
+@dataclass(frozen=True)
+class Past:
+    """A pipeline whose version 1 has predicted some flights, all with labels."""
+
+    service: Service
+    late: dict[str, bool]  # event ID -> label
+    start: str
+    end: str
+
+    def replay(self, *options: str, folder: Path) -> subprocess.CompletedProcess[str]:
+        return _millstream(*self.command(*options, folder=folder))
+
+    def command(self, *options: str, folder: Path) -> list[str]:
+        span = ("--model", "v2", "--from", self.start, "--to", self.end, "--state", str(folder))
+        return ["replay", str(self.service.file), *span, *options]
+
+
+def _millstream(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*MILLSTREAM, *arguments], capture_output=True, text=True, timeout=120, check=False)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()
+
+
+def past(folder: Path, kafka: Broker, *, bad: int = 0, labels: bool = True) -> Past:
+    """Let version 1 predict the flights. `bad`: events before them that can't be decoded."""
+    topic = f"{folder.name[:60]}-{os.urandom(4).hex()}-late"
+    section = {"topic": topic, "format": "json", "event_id": "id", "value": "late"}
+    service = flights_service(folder, kafka, **({"labels": section} if labels else {}))
+    create_topic(kafka.bootstrap, topic, 2, {})
+    flights = departures(LATER_MONTHS)[:EVENTS]
+    begun = _now()
+    rows = [(None, b"\0\0\0\0\1bad")] * bad
+    rows += [
+        (None if tail is None else tail.encode(), value)
+        for tail, value in zip(flights["tail_number"], encode_events(flights, 1), strict=True)
+    ]
+    produce(kafka.bootstrap, service.inputs[0], rows)
+    done = _millstream("work", str(service.file), "--until-idle")
+    assert done.returncode == 0, done.stderr
+    late = dict(zip(flights["id"].to_list(), flights["late"].to_list(), strict=True))
+    produce(
+        kafka.bootstrap,
+        topic,
+        [
+            (None, json.dumps({"id": key, "late": bool(value)}).encode())
+            for key, value in late.items()
+            if value is not None
+        ],
+    )
+    time.sleep(0.002)  # so that the last event's timestamp is before the end
+    return Past(service, late, begun, _now())
+
+
+def answered(past: Past, topic: str) -> dict[str, float]:
+    """The predictions in a topic, each event once."""
+    found = [prediction_of(message) for message in read_all(past.service.bootstrap, topic)]
+    assert len({row["event_id"] for row in found}) == len(found)
+    return {row["event_id"]: row["outputs"]["late_probability"] for row in found}
+
+
+@pytest.mark.durable
+def test_replay_compares_with_the_predictions_and_the_labels_and_touches_nothing(tmp_path: Path, kafka: Broker) -> None:
+    scene = past(tmp_path, kafka, bad=2)
+    before = scene.service.committed(), len(scene.service.predictions()), len(scene.service.dead_letters())
+    topic = f"{scene.service.output}-replayed"
+    done = scene.replay("--json", "--output", topic, folder=tmp_path / "state")
+    assert done.returncode == BETTER, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["answered"], found["rejected"]) == (EVENTS, {"undecodable": 2})
+    assert found["predicted_by"] == ["flights-delay version 1"]
+    assert found["words"].startswith("version 2 is better: AUC +0.")
+    assert "2 without an answer" in done.stderr
+    first, second = answered(scene, scene.service.output), answered(scene, topic)
+    assert first.keys() == second.keys()
+    known = [key for key, value in scene.late.items() if value is not None]
+    labels = np.array([scene.late[key] for key in known])
+    for side, scores in (("primary", first), ("shadow", second)):
+        assert found["whole"][side]["auc"] == pytest.approx(
+            exact_auc(np.array([scores[key] for key in known]), labels), abs=5e-4
+        )
+    agree = [(first[key] >= 0.5) == (second[key] >= 0.5) for key in first]
+    assert found["whole"]["agreement"] == pytest.approx(np.mean(agree))
+    after = scene.service.committed(), len(scene.service.predictions()), len(scene.service.dead_letters())
+    assert before == after
+    again = scene.replay("--output", topic, folder=tmp_path / "state")  # only the comparison
+    assert again.returncode == BETTER
+    assert "only the comparison is made again" in again.stderr
+    assert again.stdout.splitlines()[-1] == found["words"]
+    assert len(answered(scene, topic)) == EVENTS
+
+
+@pytest.mark.durable
+@pytest.mark.full
+@pytest.mark.parametrize("writes", [True, False])
+def test_killed_replay_goes_on_and_doubles_nothing(tmp_path: Path, kafka: Broker, writes: bool) -> None:
+    scene = past(tmp_path, kafka)
+    topic = f"{scene.service.output}-replayed"
+    options = ["--rate", "300", *(["--output", topic] if writes else [])]
+    state, log = tmp_path / "state", tmp_path / "log"
+    for kill in range(3):
+        process = start([*MILLSTREAM, *scene.command(*options, folder=state)], log)
+        wait_until(lambda: len(list(state.glob("checkpoint-*"))) > kill, 60, "a checkpoint")  # noqa: B023
+        time.sleep(0.1 * kill)
+        process.kill()
+        process.wait()
+    assert len(list(state.glob("checkpoint-*"))) >= 3
+    options = options[2:]
+    done = scene.replay("--json", *options, folder=state)
+    assert done.returncode == BETTER, done.stderr
+    assert "events are done" in done.stderr
+    found = json.loads(done.stdout)
+    assert (found["answered"], found["repeated"]) == (EVENTS, 0)
+    if writes:
+        assert answered(scene, topic).keys() == answered(scene, scene.service.output).keys()
+
+
+@pytest.mark.durable
+@pytest.mark.full
+def test_what_is_missing_is_told_with_what_to_do(tmp_path: Path, kafka: Broker) -> None:
+    scene = past(tmp_path, kafka, labels=False)
+    unlabelled = scene.replay(folder=tmp_path / "state")
+    assert unlabelled.returncode == UNDECIDED
+    assert "only labels can tell which model is right. Write `labels:`" in unlabelled.stdout
+    assert "agreement 0." in unlabelled.stdout
+    own = scene.replay("--output", scene.service.output, folder=tmp_path / "other")
+    assert own.returncode == 1
+    assert "this is the pipeline's own topic (output)" in own.stderr
+    other = scene.replay("--output", f"{scene.service.output}-x", folder=tmp_path / "state")
+    assert other.returncode == 1
+    assert "this folder has another replay (version 2" in other.stderr
+    empty = _millstream("replay", str(scene.service.file), "--model", "2", "--from", "2001-01-01", "--to", "2001-01-02")
+    assert empty.returncode == 1
+    assert "no event is in this range of time" in empty.stderr
+    assert "Traceback" not in unlabelled.stderr + own.stderr + other.stderr + empty.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--model", "2", "--from", "2026-01-02", "--to", "2026-01-01"), "expected the earlier time first"),
+        (("--model", "0", "--from", "2026-01-01", "--to", "2026-01-02"), "expected a version from 1 on, found '0'"),
+        (("--model", "2", "--from", "yesterday", "--to", "2026-01-02"), "expected a time such as 2026-05-01"),
+    ],
+)
+def test_wrong_use_is_refused(tmp_path: Path, options: Sequence[str], said: str) -> None:
+    from tests.pipeline.pipeline_files import SMALL  # noqa: PLC0415
+
+    (tmp_path / "pipeline.yaml").write_text(SMALL)
+    done: Any = _millstream("replay", str(tmp_path), *options)
+    assert done.returncode == 2
+    assert said in done.stderr
