@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Rows = npt.NDArray[np.void]
 NO_ANSWER: Final = np.iinfo(np.int64).min
 """The answer of an event without the compared output."""
+_NAN: Final = NO_ANSWER + 1  # the answer NaN, which agrees with no other one
+_LIST: Final = 1 << 60  # is added to the answer of a list, which agrees only with that of another list
 _WITH_SCORE: Final = 0  # the answer of an event with a score: the scores say whether two of them agree
 
 
@@ -109,7 +111,7 @@ class Answering:
 def agreement(section: Comparison, first: Rows, second: Rows) -> npt.NDArray[np.int8]:
     """Whether the answers of each row agree: 1, 0, or -1 if they can't be compared."""
     known = (first["answer"] != NO_ANSWER) & (second["answer"] != NO_ANSWER)
-    equal = first["answer"] == second["answer"]
+    equal = (first["answer"] == second["answer"]) & (first["answer"] != _NAN)
     if section.task != "multiclass":
         scored = ~(np.isnan(first["score"]) | np.isnan(second["score"]))
         if section.task == "regression":
@@ -151,17 +153,21 @@ def _scores(values: npt.NDArray[Any], item: int | None) -> tuple[Floats, Ints]:
     is_list = values.shape[1:] not in {(), (1,)}
     flat = values.reshape(rows, math.prod(values.shape[1:]))
     if values.dtype.kind not in "biuf":
-        return np.full(rows, np.nan), _texts(flat)
+        return np.full(rows, np.nan), _texts(flat) + (_LIST if is_list else 0)
     if not is_list:
         score = flat[:, 0].astype(np.float64)
     elif item is not None and item < flat.shape[1]:
         score = flat[:, item].astype(np.float64)
     else:
         score = np.full(rows, np.nan)
+    is_nan = np.isnan(score)
     score = np.where(np.isfinite(score), score, np.nan)
     if is_list and flat.shape[1]:
-        return score, flat.argmax(axis=1).astype(np.int64)
-    return score, np.where(np.isnan(score), _texts(flat), _WITH_SCORE)
+        return score, flat.argmax(axis=1).astype(np.int64) + _LIST
+    answer = np.where(is_nan, _NAN, _WITH_SCORE)
+    infinite = np.flatnonzero(np.isnan(score) & ~is_nan)
+    answer[infinite] = _texts(flat[infinite])
+    return score, answer
 
 
 def _texts(flat: npt.NDArray[Any]) -> Ints:
