@@ -156,6 +156,18 @@ def auc_difference_error(positive: Histogram, negative: Histogram) -> float | No
     return math.sqrt(max(0.0, variance))
 
 
+def auc_error(positive: Histogram, negative: Histogram) -> float | None:
+    """The standard error of one AUC (DeLong); None: there are fewer than two positive or two negative events."""
+    if positive.total < 2 or negative.total < 2:
+        return None
+    wins = (
+        (_share_below(positive.bins, negative.bins, negative.counts), positive),
+        (1 - _share_below(negative.bins, positive.bins, positive.counts), negative),
+    )
+    variance = sum(float(np.cov(shares, fweights=each.counts)) / each.total for shares, each in wins)
+    return math.sqrt(max(0.0, variance))
+
+
 def _share_below(bins: Ints, others: Ints, counts: Ints) -> Floats:
     """For each bin, the share of the others that are below it. Those in the same bin count half."""
     order = np.argsort(others, kind="stable")

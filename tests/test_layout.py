@@ -40,6 +40,7 @@ ROOMS = {
     "control": {*SHARED, "rollout"},
     "evaluation": {*SHARED, "rollout", "comparison", "shadow"},
     "replay": {*SHARED, *STAGES, "shadow", "worker", "comparison", "rollout"},
+    "report": {*SHARED, "source", "shadow", "comparison", "rollout", "replay"},
     "model_servers": {""},
     "demo": {*SHARED, "supervision", "comparison", "model_servers"},
 }

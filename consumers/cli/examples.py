@@ -182,6 +182,17 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
             "millstream replay my-pipeline --model 2 --from 2026-05-01 --to 2026-05-08 --rate 2000 --json",
             "at most 2,000 events per second; the result for programs",
         ),
+        (
+            "millstream replay my-pipeline --model v2 --from 2026-05-01 --to 2026-05-08 --report v2.html",
+            "also write a page with plots, to attach to a change request",
+        ),
+    ),
+    "millstream report": (
+        ("millstream report my-pipeline --output report.html", "the predictions and the shadows of the last 24 hours"),
+        (
+            "millstream report my-pipeline --output may.html --from 2026-05-01 --to 2026-06-01 --segment country",
+            "those of May, also by a field of the event",
+        ),
     ),
     "millstream demo": (
         ("millstream demo", "20,000 flights through two model versions; about a minute"),

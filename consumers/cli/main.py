@@ -51,6 +51,7 @@ COMMANDS = {
     "rollout": "show and change how a new model version takes over, and wait for its end",
     "compare": "compare the primary with its shadows, also by late labels; or show the results",
     "replay": "run a model version over past events, and compare it with what was predicted and with the labels",
+    "report": "write one page with figures and plots about the predictions and the shadows",
     "demo": "run the whole service on real flights",
     "options": "list every option of the pipeline file",
     "metrics": "list every metric of a worker",

@@ -2,11 +2,9 @@
 
 import argparse
 import gc
-import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,20 +15,19 @@ from millstream.consumers.cli.cache_folder import cache_folder
 from millstream.consumers.cli.compare import NOT_BETTER, PIPED_WIDTH, UNDECIDED
 from millstream.consumers.cli.given import read_pipeline, refuse_several
 from millstream.consumers.cli.log_lines import log_to_stderr
+from millstream.consumers.cli.report_page import about_page, refuse_unknown_segment, refuse_unwritable, write_page
+from millstream.consumers.cli.telling import SCHEMA_TIMEOUT, Telling, require_scipy, say
 from millstream.consumers.cli.work import COLLECT_AFTER, OWN_LOGGERS, keep_freed_memory
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.replay.folder import About, ReplayFolder
 from millstream.consumers.replay.replayed import Request, name_of
-from millstream.consumers.replay.row_sink import RowSink
 from millstream.consumers.replay.run import Compared, Late, Replay
 from millstream.consumers.resilience.limited_retry import LimitedRetry
 from millstream.consumers.resilience.signals import stop_on_signals
 from millstream.consumers.worker.plan import Plan
 from millstream.pipeline.pipeline import Pipeline
 
-SCHEMA_TIMEOUT = 60.0  # seconds that the schema registry may be away
-TELL_EVERY = {True: 0.5, False: 10.0}  # seconds between two lines about the progress: on a terminal, and elsewhere
 FOLDER = "replays"
 """In the user's cache folder: holds a folder for each replay."""
 
@@ -40,32 +37,30 @@ def run(args: argparse.Namespace) -> int:
     log_to_stderr(args.log_level, OWN_LOGGERS)
     gc.set_threshold(COLLECT_AFTER)
     keep_freed_memory()
-    _require_scipy()
+    require_scipy("replay")
     pipeline = read_pipeline(args)
     refuse_several(pipeline, "replay")
+    refuse_unknown_segment(pipeline, args.segment)
+    if args.report is not None:
+        refuse_unwritable(args.report)
     request = _request(pipeline, args)
     folder = ReplayFolder(args.state or cache_folder(None) / FOLDER / name_of(pipeline, request))
     with folder.locked():
         if args.anew:
             folder.clear()
         compared = _compared(pipeline, request, folder, args)
-    return 1 if compared is None else _tell(pipeline, compared, json=args.json)
-
-
-def _require_scipy() -> None:
-    """Refuse to begin if the figures could not be computed at the end."""
-    try:
-        import scipy  # noqa: F401, PLC0415
-    except ModuleNotFoundError as error:
-        raise WorkerError(
-            f"`millstream replay` needs the package {error.name}, which is not installed. "
-            f"Install Millstream's extra `comparison`: {sys.executable} -m pip install 'millstream[comparison]'"
-        ) from None
+    if compared is None:
+        return 1
+    if args.report is not None:
+        _write_report(pipeline, compared, args.report)
+    return _tell(pipeline, compared, json=args.json)
 
 
 def _request(pipeline: Pipeline, args: argparse.Namespace) -> Request:
     if args.start >= args.end:
         args.parser.error(f"--from {_time(args.start)} --to {_time(args.end)}: expected the earlier time first.")
+    if args.end > time.time() * 1000:
+        args.parser.error(f"--to {_time(args.end)}: this is in the future. Only past events can be replayed.")
     version = args.model
     if not isinstance(version, int):
         version = PipelineModels(pipeline).fetch(version).version
@@ -79,7 +74,7 @@ def _compared(pipeline: Pipeline, request: Request, folder: ReplayFolder, args: 
         labels=0 if pipeline.labels is None else round(pipeline.labels.wait * 1000),
         early=0 if pipeline.labels is None else round(pipeline.labels.early * 1000),
     )
-    replay = Replay(pipeline, request, folder, late, LimitedRetry(SCHEMA_TIMEOUT, _say))
+    replay = Replay(pipeline, request, folder, late, LimitedRetry(SCHEMA_TIMEOUT, say))
     about = folder.read_about()
     if about is not None:
         _refuse_another(about, request, folder.path)
@@ -89,16 +84,16 @@ def _compared(pipeline: Pipeline, request: Request, folder: ReplayFolder, args: 
         if not _is_run(replay, plan, about, folder):
             return None
     else:
-        _say(f"all events were replayed before ({folder.path}): only the comparison is made again")
-    telling = _Telling(about)
-    found = replay.compare(about, telling.reading)
+        say(f"all events were replayed before ({folder.path}): only the comparison is made again")
+    telling = Telling(about)
+    found = replay.compare(about, telling.reading, args.segment)
     telling.clear()
     return found
 
 
 def _is_run(replay: Replay, plan: Plan, about: About, folder: ReplayFolder) -> bool:
     """Run the events that are left. Returns False if it was stopped before the last one."""
-    telling = _Telling(about)
+    telling = Telling(about)
     running = replay.running(plan, about, telling.turn)
     worker = running.worker
     stop_on_signals(lambda _name: worker.stop(), lambda _name: worker.stop_at_once())
@@ -109,7 +104,7 @@ def _is_run(replay: Replay, plan: Plan, about: About, folder: ReplayFolder) -> b
     if drained and running.source.idle:
         folder.note_done()
         return True
-    _say("stopped. The same command goes on behind the events that are done; with --anew, it begins anew")
+    say("stopped. The same command goes on behind the events that are done; with --anew, it begins anew")
     return False
 
 
@@ -126,64 +121,22 @@ def _refuse_another(about: About, request: Request, path: Path) -> None:
 def _say_start(about: About, folder: ReplayFolder, pipeline: Pipeline) -> None:
     done = folder.progress()
     so_far = done.answered + done.rejected.total()
-    _say(
-        f"replaying {', '.join(pipeline.input.topics)} from {_time(about.start)} to {_time(about.end)}, at most {about.events:,} "
-        f"events, with {about.model} version {about.version}"
+    say(
+        f"replaying {', '.join(pipeline.input.topics)} from {_time(about.start)} to {_time(about.end)}, at most "
+        f"{about.events:,} events, with {about.model} version {about.version}"
         + (f"; predictions go to {about.output}" if about.output else "; nothing is written to Kafka")
     )
-    _say(f"progress is kept in {folder.path}" + (f": {so_far:,} events are done" if so_far else ""))
+    say(f"progress is kept in {folder.path}" + (f": {so_far:,} events are done" if so_far else ""))
     if pipeline.feature_store is not None:
-        _say("features are looked up as they are now: the feature store doesn't know those of that time")
+        say("features are looked up as they are now: the feature store doesn't know those of that time")
 
 
-class _Telling:
-    """Tells the progress: one line that changes on a terminal, else a line now and then."""
+def _write_report(pipeline: Pipeline, compared: Compared, file: Path) -> None:
+    from millstream.consumers.report.of_replay import replay_part  # noqa: PLC0415  (needs SciPy)
+    from millstream.consumers.report.page import page  # noqa: PLC0415
 
-    def __init__(self, about: About) -> None:
-        self._about = about
-        self._terminal = sys.stderr.isatty()
-        self._began = self._told = time.monotonic()
-
-    def turn(self, read: int, sink: RowSink) -> None:
-        """Tell how far the replay is, if it is time to."""
-        self._tell(lambda: self._line(read, sink))
-
-    def reading(self, what: str, read: int) -> None:
-        """Tell how many records of a topic are read."""
-        self._tell(lambda: f"comparing: {read:,} {what} read")
-
-    def end(self, sink: RowSink) -> None:
-        """Tell the end of the events."""
-        self.clear()
-        done, seconds = sink.stored, time.monotonic() - self._began
-        rejected = f", {done.rejected.total():,} without an answer" if done.rejected else ""
-        _say(f"{done.answered:,} events answered{rejected}; this took {seconds:.1f} s")
-
-    def clear(self) -> None:
-        """Take the line back."""
-        if self._terminal:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-    def _tell(self, line: Callable[[], str]) -> None:
-        now = time.monotonic()
-        if now - self._told < TELL_EVERY[self._terminal]:
-            return
-        self._told = now
-        if self._terminal:
-            width = shutil.get_terminal_size().columns - 1
-            print(f"\r\033[K{line()[:width]}", end="", file=sys.stderr, flush=True)
-        else:
-            _say(line())
-
-    def _line(self, read: int, sink: RowSink) -> str:
-        before = sum(sink.begun.offsets.get(place, start) - start for place, (start, _) in self._about.ranges.items())
-        rate = read / max(time.monotonic() - self._began, 1e-9)
-        left = max(self._about.events - before - read, 0)
-        rejected = f", {sink.stored.rejected.total():,} without an answer" if sink.stored.rejected else ""
-        return (
-            f"{before + read:,} of at most {self._about.events:,} events, {rate:,.0f} events/s, about "
-            f"{left / max(rate, 1e-9):,.0f} s left{rejected}"
-        )
+    part = replay_part(pipeline, compared)
+    write_page(file, page(f"{pipeline.name}: {part.title}", about_page(), [part]))
 
 
 def _tell(pipeline: Pipeline, compared: Compared, *, json: bool) -> int:
@@ -201,7 +154,3 @@ def _tell(pipeline: Pipeline, compared: Compared, *, json: bool) -> int:
 
 def _time(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat().replace("+00:00", "Z")
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Outcome = Literal["better", "not better", "not decided yet"]
 
 LEAST_LABELS: Final = 30  # with fewer, the error of the difference is itself unknown
-_DEVIATIONS: Final = 1.96  # standard errors on each side: a confidence of 95 %
+DEVIATIONS: Final = 1.96  # standard errors on each side: a confidence of 95 %
 _SAME_BELOW: Final = 100  # a decision that needs so many times the present labels is not worth waiting for
 _FIGURES: Final[Mapping[str, str]] = {"classification": "auc", "multiclass": "accuracy", "regression": "mae"}
 _NAMES: Final = {"auc": "AUC", "accuracy": "accuracy", "mae": "mean absolute error", "log_loss": "log loss"}
@@ -132,7 +132,7 @@ def _too_few(figure: str, labels: int) -> Verdict:
 
 def _decided(figure: str, labels: int, difference: float, middle: float, error: float) -> Verdict:
     """The verdict of a difference; `middle`: of its interval."""
-    low, high = middle - _DEVIATIONS * error, middle + _DEVIATIONS * error
+    low, high = middle - DEVIATIONS * error, middle + DEVIATIONS * error
     outcome = _outcome(low, high, figure)
     more = _more_labels(labels, middle, error) if outcome == "not decided yet" else None
     return Verdict(outcome, figure, labels, difference, low, high, more)
@@ -171,7 +171,7 @@ def _more_labels(labels: int, difference: float, error: float) -> int | None:
     """How many more labels would end the interval at 0, to two significant digits."""
     if difference == 0:
         return None
-    needed = labels * (_DEVIATIONS * error / difference) ** 2 - labels
+    needed = labels * (DEVIATIONS * error / difference) ** 2 - labels
     if not needed < 1e12:
         return None
     exact = max(1, math.ceil(needed))

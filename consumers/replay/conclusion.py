@@ -71,7 +71,8 @@ def shown(pipeline: Pipeline, compared: Compared) -> Iterator[RenderableType]:
         example = printable(compared.progress.examples.get(reason, ""))
         yield Padding(Text(f"{count:,} without an answer ({reason}), such as {example}"), INDENT, expand=False)
     if found.answered > found.missing:
-        yield Padding(figures_table(row, COLUMNS[task], latency=False), INDENT, expand=False)
+        if row["paired"]:
+            yield Padding(figures_table(row, COLUMNS[task], latency=False), INDENT, expand=False)
         for figure in _FURTHER[task]:
             if difference := verdict([row], task, figure).figures():
                 yield Padding(Text(f"difference of {difference}"), INDENT, expand=False)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 PRIMARY, OTHER, LABELS = "primary", "other", "labels"
 """The kinds of rows."""
 MOST_WINDOWS: Final = 60
-MOST_SEGMENTS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from millstream.consumers.replay.answers import Answering, first_event
 from millstream.consumers.replay.buckets import Buckets
 from millstream.consumers.replay.build import Running, build_replay
 from millstream.consumers.replay.evaluated import LABELS, OTHER, PRIMARY, Windows, evaluate, sampled
+from millstream.consumers.replay.filling import Filling
 from millstream.consumers.replay.folder import About, ReplayFolder
 from millstream.consumers.replay.predictions import LabelRows, PredictedRows, PredictionDecoder
 from millstream.consumers.replay.replayed import as_replayed, group_of
@@ -26,13 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from millstream.consumers.records import Records
-    from millstream.consumers.replay.answers import Rows
     from millstream.consumers.replay.evaluated import Evaluated
     from millstream.consumers.replay.folder import Progress
     from millstream.consumers.replay.replayed import Request
     from millstream.consumers.replay.row_sink import RowSink
     from millstream.consumers.resilience.limited_retry import LimitedRetry
-    from millstream.consumers.source.range_reader import Ranges
     from millstream.pipeline.pipeline import Pipeline
 
 SAMPLE: Final = 500  # predictions among which one is looked for, to see the outputs
@@ -55,8 +54,9 @@ class Compared:
     progress: Progress
     evaluated: Evaluated
     models: tuple[str, ...]  # that made the predictions, by their numbers
-    labels: bool  # whether the pipeline has labels
-    bad_labels: int = 0
+    bad_labels: int = 0  # records of the labels' topic that are no label
+    segments: tuple[str, ...] = ()  # the values of the segments' field, by their numbers
+    segment_field: str | None = None
 
 
 class Replay:
@@ -189,27 +189,35 @@ class Replay:
     def _answering(self, about: About) -> Answering:
         return Answering(about.compared, self._pipeline.comparison.item, self._classes)
 
-    def compare(self, about: About, say: Callable[[str, int], object]) -> Compared:
+    def compare(self, about: About, say: Callable[[str, int], object], segment: str | None = None) -> Compared:
         """Compare what the folder has with the predictions and the labels of the topics.
 
         Args:
             about: the replay.
             say: gets what is read, and how many records so far.
+            segment: the field of the event, which predictions include, by whose values events are also compared.
         """
         pipeline, progress = self._pipeline, self._folder.progress()
         width = round(pipeline.comparison.window * 1000)
         windows = Windows.of(sampled(self._folder.rows()), width)
-        predicted = PredictedRows(PredictionDecoder(self._store, pipeline.name), self._answering(about))
+        predicted = PredictedRows(PredictionDecoder(self._store, pipeline.name), self._answering(about), segment)
         labelled = LabelRows(pipeline, self._store, self._classes) if pipeline.labels is not None else None
         reader = RangeReader(pipeline.client_config(), self._group)
         try:
             with Buckets(progress.answered, self._folder.path) as buckets:
                 for rows in self._folder.rows():
                     buckets.add(OTHER, rows)
-                self._read(reader, self._predictions(reader), PRIMARY, predicted.rows, buckets, say)
+                filling = Filling(reader, buckets, self._retry, say)
+                filling.add(self._predictions(reader), "predictions", {PRIMARY: predicted.rows})
                 if labelled is not None:
-                    self._read(reader, self._labels(reader), LABELS, labelled.rows, buckets, say)
-                found = evaluate(pipeline.comparison, buckets, windows, models=len(predicted.models.numbers) > 1)
+                    filling.add(self._labels(reader), "labels", {LABELS: labelled.rows})
+                found = evaluate(
+                    pipeline.comparison,
+                    buckets,
+                    windows,
+                    models=len(predicted.models.numbers) > 1,
+                    segments=segment is not None,
+                )
         finally:
             reader.close()
         return Compared(
@@ -217,8 +225,9 @@ class Replay:
             progress,
             found,
             tuple(predicted.models),
-            labelled is not None,
             0 if labelled is None else labelled.bad,
+            tuple(predicted.segments),
+            segment,
         )
 
     def _labels(self, reader: RangeReader) -> dict[tuple[str, int], tuple[int, int]]:
@@ -226,26 +235,6 @@ class Replay:
         start, end = self._request.start - self._late.early, self._request.end + self._late.labels
         return reader.ranges((self._pipeline.labels.topic,), max(start, 0), end)
 
-    def _read(
-        self,
-        reader: RangeReader,
-        ranges: Ranges,
-        kind: str,
-        rows_of: Callable[[Records], Rows],
-        buckets: Buckets,
-        say: Callable[[str, int], object],
-    ) -> None:
-        """Put the rows of all records of the ranges into the buckets."""
-        reader.begin(ranges)
-        read = 0
-        for records in reader:
-            buckets.add(kind, self._retry.call(partial(rows_of, records)))
-            read += len(records)
-            say(_KINDS[kind], read)
-
 
 def _decoded(decoder: PredictionDecoder, records: Records) -> list[tuple[int, dict[str, Any]]]:
     return list(decoder.decode(records.values))
-
-
-_KINDS: Final = {PRIMARY: "predictions", LABELS: "labels"}

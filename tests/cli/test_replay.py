@@ -162,7 +162,8 @@ def test_what_is_missing_is_told_with_what_to_do(tmp_path: Path, kafka: Broker) 
     other = scene.replay("--output", f"{scene.service.output}-x", folder=tmp_path / "state")
     assert other.returncode == 1
     assert "this folder has another replay (version 2" in other.stderr
-    empty = _millstream("replay", str(scene.service.file), "--model", "2", "--from", "2001-01-01", "--to", "2001-01-02")
+    span = ("--from", "2001-01-01", "--to", "2001-01-02", "--state", str(tmp_path / "empty"))
+    empty = _millstream("replay", str(scene.service.file), "--model", "2", *span)
     assert empty.returncode == 1
     assert "no event is in this range of time" in empty.stderr
     assert "Traceback" not in unlabelled.stderr + own.stderr + other.stderr + empty.stderr
@@ -172,6 +173,7 @@ def test_what_is_missing_is_told_with_what_to_do(tmp_path: Path, kafka: Broker) 
     ("options", "said"),
     [
         (("--model", "2", "--from", "2026-01-02", "--to", "2026-01-01"), "expected the earlier time first"),
+        (("--model", "2", "--from", "2026-01-02", "--to", "2999-01-01"), "this is in the future"),
         (("--model", "0", "--from", "2026-01-01", "--to", "2026-01-02"), "expected a version from 1 on, found '0'"),
         (("--model", "2", "--from", "yesterday", "--to", "2026-01-02"), "expected a time such as 2026-05-01"),
     ],

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from millstream.consumers.cli.arguments import add_log_level, add_pipeline, duration, rate, utc_time
+from millstream.consumers.cli.usage.report import add_segment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder for the replay's files (default: one in the user's cache folder)",
     )
     parser.add_argument("--anew", action="store_true", help="delete the results of an earlier run, and begin anew")
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="also write the result as one page of HTML with plots"
+    )
+    add_segment(parser)
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     add_log_level(parser, "warning")
 

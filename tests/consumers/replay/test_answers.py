@@ -19,7 +19,7 @@ from millstream.schemas.comparisons import Comparisons, Pair, Variant
 PAIR = Pair(Variant("m", 1, "primary"), Variant("m", 2))
 NUMBERS = st.one_of(st.sampled_from([0.0, 0.5, 1.0, math.nan, math.inf, 3]), st.floats(0, 1), st.booleans())
 VALUES = st.one_of(NUMBERS, st.sampled_from(["a", "b"]), st.lists(st.floats(0, 1), min_size=1, max_size=3))
-OUTPUTS = st.one_of(st.fixed_dictionaries({"p": VALUES}), st.just({}))
+OUTPUTS: st.SearchStrategy[dict[str, Any]] = st.one_of(st.fixed_dictionaries({"p": VALUES}), st.just({}))
 
 
 def section(**options: Any) -> Comparison:

@@ -1,0 +1,38 @@
+"""`millstream report`: writes one page with figures and plots about a pipeline's predictions, shadows and rollout."""
+
+import argparse
+import time
+
+from millstream.consumers.cli.given import read_pipeline
+from millstream.consumers.cli.log_lines import log_to_stderr
+from millstream.consumers.cli.report_page import about_page, refuse_unknown_segment, refuse_unwritable, write_page
+from millstream.consumers.cli.telling import SCHEMA_TIMEOUT, Telling, require_scipy, say
+from millstream.consumers.cli.work import OWN_LOGGERS
+from millstream.consumers.resilience.limited_retry import LimitedRetry
+
+DAY = 86_400_000  # ms
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the page."""
+    log_to_stderr(args.log_level, OWN_LOGGERS)
+    require_scipy("report")
+    from millstream.consumers.report.live import LiveReport, Span  # noqa: PLC0415  (needs SciPy)
+    from millstream.consumers.report.page import page  # noqa: PLC0415
+
+    pipeline = read_pipeline(args)
+    refuse_unknown_segment(pipeline, args.segment)
+    end = args.end if args.end is not None else round(time.time() * 1000)
+    start = args.start if args.start is not None else end - DAY
+    if start >= end:
+        args.parser.error("--from: expected a time before --to.")
+    refuse_unwritable(args.output)
+    telling = Telling()
+    parts = LiveReport(
+        pipeline, Span(start, end), LimitedRetry(SCHEMA_TIMEOUT, say), telling.reading, args.segment
+    ).parts()
+    telling.clear()
+    write_page(args.output, page(f"{pipeline.name}: models in service", about_page(), parts))
+    for part in parts:
+        print(part.verdict)
+    return 0

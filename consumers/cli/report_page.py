@@ -1,0 +1,39 @@
+"""What the commands that write a page have in common."""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from millstream.consumers.errors import WorkerError
+from millstream.pipeline.pipeline import Pipeline
+
+
+def about_page() -> list[str]:
+    """The sentences below a page's heading."""
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
+    return [f"Written by millstream on {now} UTC. All times are UTC. Intervals are 95 %."]
+
+
+def refuse_unknown_segment(pipeline: Pipeline, segment: str | None) -> None:
+    """Check that predictions have the field. Raises WorkerError."""
+    if segment is not None and segment not in pipeline.output.include:
+        has = ", ".join(pipeline.output.include) or "none"
+        raise WorkerError(
+            f"--segment {segment}: expected a field that predictions include, found another one. "
+            f"{pipeline.at('output', 'include')}: {has}. Name it there, and restart the workers: later predictions have it."
+        )
+
+
+def refuse_unwritable(file: Path) -> None:
+    """Check before the work that the page can be written. Raises WorkerError."""
+    if file.is_dir() or not file.absolute().parent.is_dir():
+        raise WorkerError(f"{file}: expected a file in a folder that exists. Name another file.")
+
+
+def write_page(file: Path, text: str) -> None:
+    """Write the page, and say where it is. Raises WorkerError."""
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise WorkerError(f"{file} can't be written: {error.strerror}. Name another file.") from None
+    print(f"{file} written", file=sys.stderr)

@@ -1,0 +1,82 @@
+"""Tells on standard error how far a long command is."""
+
+import shutil
+import sys
+import time
+from collections.abc import Callable
+
+from millstream.consumers.errors import WorkerError
+from millstream.consumers.replay.folder import About
+from millstream.consumers.replay.row_sink import RowSink
+
+SCHEMA_TIMEOUT = 60.0  # seconds that the schema registry may be away
+TELL_EVERY = {True: 0.5, False: 10.0}  # seconds between two lines about the progress: on a terminal, and elsewhere
+
+
+def require_scipy(command: str) -> None:
+    """Refuse to begin if the figures could not be computed at the end. Raises WorkerError."""
+    try:
+        import scipy  # noqa: F401, PLC0415
+    except ModuleNotFoundError as error:
+        raise WorkerError(
+            f"`millstream {command}` needs the package {error.name}, which is not installed. "
+            f"Install Millstream's extra `comparison`: {sys.executable} -m pip install 'millstream[comparison]'"
+        ) from None
+
+
+class Telling:
+    """Tells the progress: one line that changes on a terminal, else a line now and then."""
+
+    def __init__(self, about: About | None = None) -> None:
+        """`about`: the replay, if the command runs one."""
+        self._about = about
+        self._terminal = sys.stderr.isatty()
+        self._began = self._told = time.monotonic()
+
+    def turn(self, read: int, sink: RowSink) -> None:
+        """Tell how far the replay is, if it is time to."""
+        self._tell(lambda: self._line(read, sink))
+
+    def reading(self, what: str, read: int) -> None:
+        """Tell how many records of a topic are read."""
+        self._tell(lambda: f"{read:,} {what} read")
+
+    def end(self, sink: RowSink) -> None:
+        """Tell the end of the events."""
+        self.clear()
+        done, seconds = sink.stored, time.monotonic() - self._began
+        rejected = f", {done.rejected.total():,} without an answer" if done.rejected else ""
+        say(f"{done.answered:,} events answered{rejected}; this took {seconds:.1f} s")
+
+    def clear(self) -> None:
+        """Take the line back."""
+        if self._terminal:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    def _tell(self, line: Callable[[], str]) -> None:
+        now = time.monotonic()
+        if now - self._told < TELL_EVERY[self._terminal]:
+            return
+        self._told = now
+        if self._terminal:
+            width = shutil.get_terminal_size().columns - 1
+            print(f"\r\033[K{line()[:width]}", end="", file=sys.stderr, flush=True)
+        else:
+            say(line())
+
+    def _line(self, read: int, sink: RowSink) -> str:
+        about = self._about
+        assert about is not None
+        before = sum(sink.begun.offsets.get(place, start) - start for place, (start, _) in about.ranges.items())
+        rate = read / max(time.monotonic() - self._began, 1e-9)
+        left = max(about.events - before - read, 0)
+        rejected = f", {sink.stored.rejected.total():,} without an answer" if sink.stored.rejected else ""
+        return (
+            f"{before + read:,} of at most {about.events:,} events, {rate:,.0f} events/s, about "
+            f"{left / max(rate, 1e-9):,.0f} s left{rejected}"
+        )
+
+
+def say(text: str) -> None:
+    """Print a line on standard error."""
+    print(text, file=sys.stderr, flush=True)
