@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from millstream.consumers.replay.routing_check import RoutingCheck
     from millstream.consumers.replay.run import Compared
     from millstream.inference.evaluation import Summary
     from millstream.pipeline.pipeline import Pipeline
@@ -77,6 +78,9 @@ def shown(pipeline: Pipeline, compared: Compared) -> Iterator[RenderableType]:
             if difference := verdict([row], task, figure).figures():
                 yield Padding(Text(f"difference of {difference}"), INDENT, expand=False)
         yield from _by_model(pipeline, compared)
+    if compared.routing is not None:
+        for line in routing_lines(compared.routing):
+            yield Padding(Text(printable(line)), INDENT, expand=False)
     yield Text(sentence(pipeline, compared, verdict([row], task), row))
 
 
@@ -103,6 +107,21 @@ def _by_model(pipeline: Pipeline, compared: Compared) -> Iterator[RenderableType
         figures = verdict([row], pipeline.comparison.task).figures()
         line = f"predicted by {printable(compared.models[place])}: {row['events']:,} events, agreement {number(row['agreement'])}"
         yield Padding(Text(f"{line}, {figures}" if figures else line), INDENT, expand=False)
+
+
+def routing_lines(routing: RoutingCheck) -> Iterator[str]:
+    """What the check of the routing found."""
+    if routing.checked:
+        same = "each has" if not routing.mismatches else f"{routing.mismatches:,} DON'T HAVE"
+        yield f"routing: {routing.checked:,} predictions checked: {same} the variant that routing gives its key"
+    yield from routing.examples
+    for name, count in sorted(routing.without_record.items()):
+        yield f"routing: {count:,} predictions not checked: the control topic has no record of rollout {name} (any more)"
+    for name, count in sorted(routing.without_field.items()):
+        yield (
+            f"routing: {count:,} predictions not checked: an override names the field {name}, which predictions have only if "
+            f"`output.include` names it"
+        )
 
 
 def sentence(pipeline: Pipeline, compared: Compared, said: Verdict, row: dict[str, Any]) -> str:
@@ -152,6 +171,11 @@ def _missing_labels(pipeline: Pipeline, compared: Compared, row: dict[str, Any])
     return ""
 
 
+def _routing(routing: RoutingCheck) -> dict[str, Any]:
+    counted = {name: dict(getattr(routing, name)) for name in ("without_record", "without_field")}
+    return {"checked": routing.checked, "mismatches": routing.mismatches, "examples": routing.examples, **counted}
+
+
 def as_json(pipeline: Pipeline, compared: Compared) -> str:
     """The result as a JSON object. A figure that is no finite number is null."""
     row, found, progress = whole_row(pipeline, compared), compared.evaluated, compared.progress
@@ -169,6 +193,7 @@ def as_json(pipeline: Pipeline, compared: Compared) -> str:
         "repeated": found.repeated,
         "predicted_by": list(compared.models),
         "verdict": asdict(said),
+        "routing": None if compared.routing is None else _routing(compared.routing),
         "words": sentence(pipeline, compared, said, row),
         "whole": row,
         "windows": [

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from millstream.consumers.records import Records
     from millstream.consumers.replay.answers import Answering, Rows
+    from millstream.consumers.replay.routing_check import RoutingCheck
     from millstream.inference.class_answers import Classes
     from millstream.pipeline.pipeline import Pipeline
     from millstream.schemas.store import Schema, SchemaStore
@@ -118,10 +119,14 @@ class PredictedRows:
     segment: str | None = None  # the field of the event, which predictions include, by which segments are told apart
     models: Names = field(default_factory=Names)
     segments: Names = field(default_factory=Names)
+    routing: RoutingCheck | None = None  # checks the routing of each prediction; None: it isn't checked
 
     def rows(self, records: Records) -> Rows:
         """The rows of the records that are predictions of the pipeline. Raises SchemaUnavailable."""
-        found = [prediction for _, prediction in self.decoder.decode(records.values)]
+        placed = list(self.decoder.decode(records.values))
+        found = [prediction for _, prediction in placed]
+        if self.routing is not None:
+            self.routing.add((records.keys[row], prediction) for row, prediction in placed)
         rows = np.zeros(len(found), self.answering.row_type)
         if not found:
             return rows

@@ -47,6 +47,7 @@ def as_replayed(pipeline: Pipeline, request: Request) -> Pipeline:
         update={
             "model": model.model_copy(update={"version": request.version, "repository": where}),
             "shadows": (),
+            "rollout": None,  # one version answers all events
             "input": pipeline.input.model_copy(update={"max_age": None, "deadline_header": None, "weights": {}}),
             "output": pipeline.output.model_copy(update=output),
             "batch": pipeline.batch.model_copy(update={"target_p99": None}),

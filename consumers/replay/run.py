@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.consumers.control.topic import open_reader
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.replay.answers import Answering, first_event
 from millstream.consumers.replay.buckets import Buckets
@@ -15,6 +16,7 @@ from millstream.consumers.replay.filling import Filling
 from millstream.consumers.replay.folder import About, ReplayFolder
 from millstream.consumers.replay.predictions import LabelRows, PredictedRows, PredictionDecoder
 from millstream.consumers.replay.replayed import as_replayed, group_of
+from millstream.consumers.replay.routing_check import RoutingCheck
 from millstream.consumers.schema_store import open_store
 from millstream.consumers.shadow.compared_classes import compared_classes_of
 from millstream.consumers.shadow.compared_output import check_compared_answers
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from millstream.consumers.replay.replayed import Request
     from millstream.consumers.replay.row_sink import RowSink
     from millstream.consumers.resilience.limited_retry import LimitedRetry
+    from millstream.consumers.rollout.record import RolloutRecord
     from millstream.pipeline.pipeline import Pipeline
 
 SAMPLE: Final = 500  # predictions among which one is looked for, to see the outputs
@@ -57,6 +60,7 @@ class Compared:
     bad_labels: int = 0  # records of the labels' topic that are no label
     segments: tuple[str, ...] = ()  # the values of the segments' field, by their numbers
     segment_field: str | None = None
+    routing: RoutingCheck | None = None  # None: no prediction was routed by a rollout
 
 
 class Replay:
@@ -200,7 +204,10 @@ class Replay:
         pipeline, progress = self._pipeline, self._folder.progress()
         width = round(pipeline.comparison.window * 1000)
         windows = Windows.of(sampled(self._folder.rows()), width)
-        predicted = PredictedRows(PredictionDecoder(self._store, pipeline.name), self._answering(about), segment)
+        routing = RoutingCheck.of(self._control_records())
+        predicted = PredictedRows(
+            PredictionDecoder(self._store, pipeline.name), self._answering(about), segment, routing=routing
+        )
         labelled = LabelRows(pipeline, self._store, self._classes) if pipeline.labels is not None else None
         reader = RangeReader(pipeline.client_config(), self._group)
         try:
@@ -228,7 +235,16 @@ class Replay:
             0 if labelled is None else labelled.bad,
             tuple(predicted.segments),
             segment,
+            routing if routing.seen else None,
         )
+
+    def _control_records(self) -> list[RolloutRecord]:
+        """All records of the rollout that the control topic still has."""
+        if self._pipeline.rollout is None:
+            return []
+        with open_reader(self._pipeline, self._store) as reader:
+            seen = self._retry.call(reader.read_to_end)
+        return [each.record for each in seen if each.record is not None and each.counts]
 
     def _labels(self, reader: RangeReader) -> dict[tuple[str, int], tuple[int, int]]:
         assert self._pipeline.labels is not None

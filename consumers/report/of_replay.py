@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from millstream.consumers.comparison.show import time_text
 from millstream.consumers.comparison.verdict import verdict
-from millstream.consumers.replay.conclusion import name_of, sentence, whole_row
+from millstream.consumers.replay.conclusion import name_of, routing_lines, sentence, whole_row
 from millstream.consumers.report.part import Part, Side
 
 if TYPE_CHECKING:
@@ -49,5 +49,7 @@ def _basis(pipeline: Pipeline, compared: Compared) -> Iterator[tuple[str, str]]:
     yield "predicted", f"{found.answered - found.missing:,} of these events, in {pipeline.output.topic}, by {by}"
     if pipeline.labels is not None:
         yield "labels", f"{found.whole.labelled:,} of these events, in {pipeline.labels.topic}"
+    if compared.routing is not None:
+        yield "routing", " ".join(f"{line}." for line in routing_lines(compared.routing))
     if about.compared is not None:
         yield "compared output", about.compared

@@ -1,0 +1,113 @@
+"""Checks that predictions went to the variants that routing gives: the same keys get the same variants. Pure.
+
+Each prediction of a pipeline with a rollout names the revision of the control record that its worker followed. The check routes
+the prediction's key by that record again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.consumers.rollout.routing import route
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from millstream.consumers.rollout.record import RolloutRecord
+
+EXAMPLES: Final = 5  # of mismatches that are told
+_TOLERANCE: Final = 1e-9  # of a propensity: it is written as a double
+
+Prediction = tuple["bytes | None", dict[str, Any]]
+"""The key of a prediction's record, and the prediction."""
+
+
+@dataclass(slots=True)
+class RoutingCheck:
+    """Counts what it finds."""
+
+    records: Mapping[tuple[str, int], RolloutRecord]  # (rollout's ID, revision) -> the control record
+    checked: int = 0
+    mismatches: int = 0
+    without_record: Counter[str] = field(
+        default_factory=Counter
+    )  # `ID revision N` -> predictions; the topic lacks the record
+    without_field: Counter[str] = field(
+        default_factory=Counter
+    )  # field that an override names -> predictions without it
+    examples: list[str] = field(default_factory=list)  # of mismatches: sentences
+
+    @classmethod
+    def of(cls, records: Iterable[RolloutRecord]) -> RoutingCheck:
+        """A check by these control records; of those with one revision, the first one counts."""
+        found: dict[tuple[str, int], RolloutRecord] = {}
+        for record in records:
+            found.setdefault((record.rollout, record.revision), record)
+        return cls(found)
+
+    @property
+    def seen(self) -> int:
+        """Predictions that a rollout routed."""
+        return self.checked + self.without_record.total() + self.without_field.total()
+
+    def add(self, predictions: Iterable[Prediction]) -> None:
+        """Check predictions. Those without the field `rollout` don't count."""
+        by_record: defaultdict[tuple[str, int], list[Prediction]] = defaultdict(list)
+        for key, prediction in predictions:
+            if (choice := prediction.get("rollout")) is not None:
+                by_record[choice["id"], choice["revision"]].append((key, prediction))
+        for name, some in by_record.items():
+            record = self.records.get(name)
+            if record is None:
+                self.without_record[f"{name[0]} revision {name[1]}"] += len(some)
+            else:
+                self._check(record, some)
+
+    def _check(self, record: RolloutRecord, predictions: Sequence[Prediction]) -> None:
+        plan = record.plan()
+        named = [override.field for override in plan.fields]
+        known: list[Prediction] = []
+        for each in predictions:
+            event = each[1].get("event") or {}
+            missing = next((name for name in named if name not in event), None)
+            if missing is None or _routing_key(each) in plan.keys:
+                known.append(each)
+            else:
+                self.without_field[missing] += 1
+        if not known:
+            return
+        fields = {name: [_text((each[1].get("event") or {}).get(name)) for each in known] for name in named}
+        routed = route(plan, [_routing_key(each) for each in known], fields)
+        shares = plan.shares
+        for each, place, randomised in zip(known, routed.variant.tolist(), routed.randomised.tolist(), strict=True):
+            choice, variant = each[1]["rollout"], record.variants[place].name
+            self.checked += 1
+            same = (choice["assigned"], choice["randomised"]) == (variant, randomised)
+            if same and abs(choice["propensity"] - shares[place]) <= _TOLERANCE:
+                continue
+            self.mismatches += 1
+            if len(self.examples) < EXAMPLES:
+                self.examples.append(_example(each, variant, float(shares[place]), randomised=randomised))
+
+
+def _routing_key(prediction: Prediction) -> bytes:
+    key, found = prediction
+    return str(found["event_id"]).encode() if key is None else key
+
+
+def _text(value: Any) -> str | None:
+    """A field's value as overrides name it: a number in decimal, `true` or `false`."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return None if value is None or isinstance(value, list) else str(value)
+
+
+def _example(prediction: Prediction, variant: str, share: float, *, randomised: bool) -> str:
+    choice = prediction[1]["rollout"]
+    return (
+        f"event {prediction[1]['event_id']}, rollout {choice['id']} revision {choice['revision']}: expected {variant} with a "
+        f"propensity of {share:g}{'' if randomised else ' by an override'}, found {choice['assigned']} with "
+        f"{choice['propensity']:g}{'' if choice['randomised'] else ' by an override'}"
+    )

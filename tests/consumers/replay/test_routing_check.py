@@ -1,0 +1,104 @@
+"""The check that predictions have the variants that routing gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from millstream.consumers.replay.conclusion import routing_lines
+from millstream.consumers.replay.routing_check import Prediction, RoutingCheck
+from millstream.consumers.rollout.record import RolloutRecord, RolloutVariant
+from millstream.consumers.rollout.routing import FieldOverride, route
+from millstream.consumers.rollout.slots import SlotRange
+
+
+def record(revision: int, share: int, **overrides: Any) -> RolloutRecord:
+    return RolloutRecord(
+        pipeline="p",
+        revision=revision,
+        replaces=revision - 1,
+        change_id=str(revision),
+        at=0,
+        by="t",
+        action="step",
+        reason="",
+        rollout="p-1",
+        strategy="canary",
+        state="running",
+        variants=(RolloutVariant("primary", "m", 1), RolloutVariant("canary", "m", 2)),
+        ranges=(SlotRange(10_000 - share, 0), SlotRange(share, 1)),
+        **overrides,
+    )
+
+
+def predicted(of: RolloutRecord, keys: list[bytes | None], **event: Any) -> list[Prediction]:
+    """What workers that follow the record write."""
+    ids = [f"event-{number}" for number in range(len(keys))]
+    routing = [name.encode() if key is None else key for name, key in zip(ids, keys, strict=True)]
+    plan = of.plan()
+    routed = route(plan, routing, {name: [value] * len(keys) for name, value in event.items()})
+    return [
+        (
+            key,
+            {
+                "event_id": name,
+                "event": event,
+                "rollout": {
+                    "id": of.rollout,
+                    "revision": of.revision,
+                    "assigned": of.variants[place].name,
+                    "propensity": float(plan.shares[place]),
+                    "randomised": randomised,
+                },
+            },
+        )
+        for name, key, place, randomised in zip(
+            ids, keys, routed.variant.tolist(), routed.randomised.tolist(), strict=True
+        )
+    ]
+
+
+KEYS: list[bytes | None] = [f"k{number}".encode() if number % 3 else None for number in range(1000)]
+
+
+def test_predictions_of_several_revisions_match_their_records() -> None:
+    records = [
+        record(1, 100),
+        record(2, 2500, keys=((b"k1", 1),), fields=(FieldOverride("country", frozenset({"DE"}), 1),)),
+    ]
+    check = RoutingCheck.of(records)
+    check.add(predicted(records[0], KEYS) + predicted(records[1], KEYS, country="FR") + [(None, {"event_id": "x"})])
+    check.add(predicted(records[1], KEYS, country="DE"))
+    assert (check.checked, check.mismatches, check.seen) == (3000, 0, 3000)
+    assert list(routing_lines(check)) == [
+        "routing: 3,000 predictions checked: each has the variant that routing gives its key"
+    ]
+
+
+@pytest.mark.parametrize("change", [{"assigned": "primary"}, {"propensity": 0.5}, {"randomised": False}])
+def test_another_variant_or_propensity_is_told(change: dict[str, Any]) -> None:
+    of = record(1, 5000)
+    found = predicted(of, KEYS)
+    at = next(row for row, (_, each) in enumerate(found) if each["rollout"]["assigned"] == "canary")
+    found[at][1]["rollout"] |= change | ({"propensity": 0.49} if "propensity" in change else {})
+    check = RoutingCheck.of([of])
+    check.add(found)
+    assert (check.checked, check.mismatches) == (1000, 1)
+    lines = list(routing_lines(check))
+    assert lines[0] == "routing: 1,000 predictions checked: 1 DON'T HAVE the variant that routing gives its key"
+    assert lines[1].startswith(f"event {found[at][1]['event_id']}, rollout p-1 revision 1: expected canary with a")
+
+
+def test_what_can_not_be_checked_is_told() -> None:
+    of = record(2, 100, fields=(FieldOverride("country", frozenset({"DE"}), 1),), keys=((b"k1", 1),))
+    check = RoutingCheck.of([of])
+    found = predicted(of, [b"k1", b"k2"], country="DE")
+    for _, each in found:
+        each["event"] = {}
+    check.add(found)  # k1 is known by its own override
+    check.add(predicted(record(1, 100), [b"k3"]))
+    assert (check.checked, check.mismatches, check.seen) == (1, 0, 3)
+    lines = list(routing_lines(check))
+    assert "has no record of rollout p-1 revision 1" in lines[1]
+    assert "an override names the field country" in lines[2]
