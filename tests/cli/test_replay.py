@@ -55,11 +55,11 @@ def _now() -> str:
     return datetime.now(UTC).isoformat()
 
 
-def past(folder: Path, kafka: Broker, *, bad: int = 0, labels: bool = True) -> Past:
-    """Let version 1 predict the flights. `bad`: events before them that can't be decoded."""
+def past(folder: Path, kafka: Broker, *, bad: int = 0, labels: bool = True, **sections: Any) -> Past:
+    """Let version 1 predict the flights. `bad`: events before them that can't be decoded; `sections` are the file's."""
     topic = f"{folder.name[:60]}-{os.urandom(4).hex()}-late"
     section = {"topic": topic, "format": "json", "event_id": "id", "value": "late"}
-    service = flights_service(folder, kafka, **({"labels": section} if labels else {}))
+    service = flights_service(folder, kafka, **({"labels": section} if labels else {}), **sections)
     create_topic(kafka.bootstrap, topic, 2, {})
     flights = departures(LATER_MONTHS)[:EVENTS]
     begun = _now()

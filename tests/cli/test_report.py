@@ -1,0 +1,68 @@
+"""`millstream report` on a real broker: predictions and shadows with their labels."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream.consumers.supervision.child import MILLSTREAM
+from tests.cli.test_replay import EVENTS, past
+from tests.comparison.scene import Events, comparison_scene
+from tests.consumers.report.page_reader import PageReader
+from tests.pipeline.pipeline_files import SMALL
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.broker.choice import Broker
+
+
+def report(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [*MILLSTREAM, "report", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.durable
+def test_shadow_is_compared_on_the_page(tmp_path: Path, kafka: Broker) -> None:
+    scene = comparison_scene(tmp_path, kafka)
+    events = Events.make(1000)
+    scene.compare(events, errors={7: "broken"})
+    scene.label(events.ids[:900], events.labels[:900].tolist())
+    page = tmp_path / "report.html"
+    done = report(str(scene.file), "--output", str(page))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Version 2: not decided yet: no event was compared so far")  # the job has not run
+    found = PageReader(page.read_text(encoding="utf-8"))
+    assert "Shadow: version 2" in found.headings
+    assert {"ROC", "Calibration", "Agreement, of all events so far"} <= set(found.plots)
+    assert "the shadow failed on 1 further events" in found.text
+    assert any(text.startswith("899 of these events") for text in found.text)
+
+
+@pytest.mark.durable
+@pytest.mark.full
+def test_predictions_and_a_replay_are_on_pages_with_segments(tmp_path: Path, kafka: Broker) -> None:
+    scene = past(tmp_path, kafka, output={"include": ["origin"]})
+    page, replayed = tmp_path / "report.html", tmp_path / "replay.html"
+    done = report(str(scene.service.file), "--output", str(page), "--from", scene.start, "--segment", "origin")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{EVENTS:,} events were predicted by flights-delay version 1: AUC 0.")
+    assert "AUC by origin" in PageReader(page.read_text(encoding="utf-8")).plots
+    again = scene.replay("--report", str(replayed), "--segment", "origin", folder=tmp_path / "state")
+    assert again.returncode == 0, again.stderr
+    assert "Difference of AUC by origin" in PageReader(replayed.read_text(encoding="utf-8")).plots
+    unknown = report(str(scene.service.file), "--output", str(page), "--segment", "dest")
+    assert unknown.returncode == 1
+    assert "--segment dest: expected a field that predictions include" in unknown.stderr
+    nothing = report(str(scene.service.file), "--output", str(page), "--from", "2001-01-01", "--to", "2001-01-02")
+    assert nothing.returncode == 1
+    assert "there is nothing to report" in nothing.stderr
+
+
+def test_page_that_can_not_be_written_is_refused_first(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yaml").write_text(SMALL)
+    done = report(str(tmp_path), "--output", str(tmp_path / "none" / "report.html"))
+    assert done.returncode == 1
+    assert "expected a file in a folder that exists" in done.stderr
