@@ -172,26 +172,23 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "millstream replay": (
         (
             "millstream replay my-pipeline --model v2 --from 2026-05-01 --to 2026-05-08",
-            "would version 2 have been better that week?",
+            "would 2 have been better that week?",
+        ),
+        ("millstream replay my-pipeline --model 2 --from 2026-05-01 --to 2026-05-02 --report v2.html", "with plots"),
+        (
+            "millstream replay my-pipeline --model 2 --from 2026-05-01T12:00 --to 2026-05-01T13:00 --output copy",
+            "to a topic",
         ),
         (
-            "millstream replay my-pipeline --model latest --from 2026-05-01T12:00 --to 2026-05-01T13:00 --output replayed",
-            "also write its predictions to a topic",
-        ),
-        (
-            "millstream replay my-pipeline --model 2 --from 2026-05-01 --to 2026-05-08 --rate 2000 --json",
-            "at most 2,000 events per second; the result for programs",
-        ),
-        (
-            "millstream replay my-pipeline --model v2 --from 2026-05-01 --to 2026-05-08 --report v2.html",
-            "also write a page with plots, to attach to a change request",
+            "millstream replay my-pipeline --model latest --from 2026-05-01 --to 2026-05-02 --rate 2000 --json",
+            "for programs",
         ),
     ),
     "millstream report": (
-        ("millstream report my-pipeline --output report.html", "the predictions and the shadows of the last 24 hours"),
+        ("millstream report my-pipeline --output report.html", "the last 24 hours"),
         (
-            "millstream report my-pipeline --output may.html --from 2026-05-01 --to 2026-06-01 --segment country",
-            "those of May, also by a field of the event",
+            "millstream report my-pipeline --output may.html --from 2026-05-01 --to 2026-06-01 --segment origin",
+            "by a field",
         ),
     ),
     "millstream demo": (

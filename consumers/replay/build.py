@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
+from millstream.consumers.errors import WorkerError
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.replay.folder import left
@@ -113,7 +114,14 @@ def _topic(plan: Plan, about: About, shared: Shared, limits: Mapping[str, int]) 
 
 
 def _settle(about: About, folder: ReplayFolder, reader: RangeReader) -> None:
-    """Decide on a checkpoint that an earlier run left pending."""
+    """Decide on a checkpoint that an earlier run left pending. Raises WorkerError: nobody can tell any more."""
     pending = folder.pending()
-    if pending is not None:
-        folder.settle(reader.committed(list(pending.offsets)) if about.output is not None else {})
+    if pending is None:
+        return
+    committed = reader.committed(list(pending.offsets)) if about.output is not None else {}
+    if about.output is not None and folder.progress().chunks and max(committed.values(), default=-1) < 0:
+        raise WorkerError(
+            f"the offsets of group {about.group} are gone, so it is not known whether the last predictions are in "
+            f"{about.output}: the replay stood still for longer than Kafka keeps offsets. Begin anew with another --output."
+        )
+    folder.settle(committed)

@@ -194,6 +194,10 @@ def as_json(pipeline: Pipeline, compared: Compared) -> str:
         "predicted_by": list(compared.models),
         "verdict": asdict(said),
         "routing": None if compared.routing is None else _routing(compared.routing),
+        "segments": {
+            compared.segments[place]: row_of(pipeline, compared, summary, compared.about.start, compared.about.end)
+            for place, summary in found.segments.items()
+        },
         "words": sentence(pipeline, compared, said, row),
         "whole": row,
         "windows": [

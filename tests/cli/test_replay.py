@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from millstream.consumers.cli.main import run as main
 from millstream.consumers.demo.flights import LATER_MONTHS, departures, encode_events
 from millstream.consumers.supervision.child import MILLSTREAM
 from millstream.topics.local.child import start
 from tests.broker.clients import create_topic, produce, read_all, wait_until
 from tests.comparison.scene import exact_auc
 from tests.consumers.service import Service, flights_service, prediction_of
+from tests.pipeline.pipeline_files import SMALL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -178,10 +180,11 @@ def test_what_is_missing_is_told_with_what_to_do(tmp_path: Path, kafka: Broker) 
         (("--model", "2", "--from", "yesterday", "--to", "2026-01-02"), "expected a time such as 2026-05-01"),
     ],
 )
-def test_wrong_use_is_refused(tmp_path: Path, options: Sequence[str], said: str) -> None:
-    from tests.pipeline.pipeline_files import SMALL  # noqa: PLC0415
-
+def test_wrong_use_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: Sequence[str], said: str
+) -> None:
     (tmp_path / "pipeline.yaml").write_text(SMALL)
-    done: Any = _millstream("replay", str(tmp_path), *options)
-    assert done.returncode == 2
-    assert said in done.stderr
+    with pytest.raises(SystemExit) as end:
+        main(["replay", str(tmp_path), *options])
+    assert end.value.code == 2
+    assert said in capsys.readouterr().err

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from millstream.consumers.cli.main import run as main
 from millstream.consumers.supervision.child import MILLSTREAM
 from tests.cli.test_replay import EVENTS, past
 from tests.comparison.scene import Events, comparison_scene
@@ -61,8 +62,7 @@ def test_predictions_and_a_replay_are_on_pages_with_segments(tmp_path: Path, kaf
     assert "there is nothing to report" in nothing.stderr
 
 
-def test_page_that_can_not_be_written_is_refused_first(tmp_path: Path) -> None:
+def test_page_that_can_not_be_written_is_refused_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "pipeline.yaml").write_text(SMALL)
-    done = report(str(tmp_path), "--output", str(tmp_path / "none" / "report.html"))
-    assert done.returncode == 1
-    assert "expected a file in a folder that exists" in done.stderr
+    assert main(["report", str(tmp_path), "--output", str(tmp_path / "none" / "report.html")]) == 1
+    assert "expected a file in a folder that exists" in capsys.readouterr().err
