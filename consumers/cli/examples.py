@@ -172,11 +172,11 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "millstream replay": (
         (
             "millstream replay my-pipeline --model v2 --from 2026-05-01 --to 2026-05-08",
-            "would 2 have been better that week?",
+            "was it better?",
         ),
         ("millstream replay my-pipeline --model 2 --from 2026-05-01 --to 2026-05-02 --report v2.html", "with plots"),
         (
-            "millstream replay my-pipeline --model 2 --from 2026-05-01T12:00 --to 2026-05-01T13:00 --output copy",
+            "millstream replay my-pipeline --model 2 --from 2026-05-01 --to 2026-05-02 --output copy",
             "to a topic",
         ),
         (
