@@ -38,9 +38,9 @@ ROOMS = {
     "comparison": SHARED,
     "rollout": set(),
     "control": {*SHARED, "rollout"},
+    "report": {*SHARED, "source", "shadow", "comparison", "rollout", "replay", "evaluation"},
+    "replay": {*SHARED, *STAGES, "shadow", "worker", "comparison", "rollout", "control"},
     "evaluation": {*SHARED, "rollout", "comparison", "shadow"},
-    "replay": {*SHARED, *STAGES, "shadow", "worker", "comparison", "rollout"},
-    "report": {*SHARED, "source", "shadow", "comparison", "rollout", "replay"},
     "model_servers": {""},
     "demo": {*SHARED, "supervision", "comparison", "model_servers"},
 }

@@ -133,21 +133,21 @@ def _say_start(about: About, folder: ReplayFolder, pipeline: Pipeline) -> None:
 
 def _write_report(pipeline: Pipeline, compared: Compared, file: Path) -> None:
     from millstream.consumers.report.of_replay import replay_part  # noqa: PLC0415  (needs SciPy)
-    from millstream.consumers.report.page import page  # noqa: PLC0415
+    from millstream.consumers.report.page import page, shown  # noqa: PLC0415
 
     part = replay_part(pipeline, compared)
-    write_page(file, page(f"{pipeline.name}: {part.title}", about_page(), [part]))
+    write_page(file, page(f"{pipeline.name}: {part.title}", about_page(), [shown(part)]))
 
 
 def _tell(pipeline: Pipeline, compared: Compared, *, json: bool) -> int:
     """Print the result; returns the exit code that tells the verdict."""
-    from millstream.consumers.replay.conclusion import as_json, outcome_of, shown  # noqa: PLC0415  (needs SciPy)
+    from millstream.consumers.replay.conclusion import as_json, lines, outcome_of  # noqa: PLC0415  (needs SciPy)
 
     if json:
         print(as_json(pipeline, compared))
     else:
         console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
-        for part in shown(pipeline, compared):
+        for part in lines(pipeline, compared):
             console.print(part, soft_wrap=isinstance(part, Text))
     return {"better": 0, "not better": NOT_BETTER}.get(outcome_of(pipeline, compared), UNDECIDED)
 

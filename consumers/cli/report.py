@@ -9,6 +9,7 @@ from millstream.consumers.cli.report_page import about_page, refuse_unknown_segm
 from millstream.consumers.cli.telling import SCHEMA_TIMEOUT, Telling, require_scipy, say
 from millstream.consumers.cli.work import OWN_LOGGERS
 from millstream.consumers.resilience.limited_retry import LimitedRetry
+from millstream.consumers.schema_store import open_store
 
 DAY = 86_400_000  # ms
 
@@ -17,8 +18,10 @@ def run(args: argparse.Namespace) -> int:
     """Write the page."""
     log_to_stderr(args.log_level, OWN_LOGGERS)
     require_scipy("report")
+    from millstream.consumers.evaluation.topic import read_figures  # noqa: PLC0415
     from millstream.consumers.report.live import LiveReport, Span  # noqa: PLC0415  (needs SciPy)
-    from millstream.consumers.report.page import page  # noqa: PLC0415
+    from millstream.consumers.report.page import page, shown  # noqa: PLC0415
+    from millstream.consumers.report.rollouts import rollout_sections  # noqa: PLC0415
 
     pipeline = read_pipeline(args)
     refuse_unknown_segment(pipeline, args.segment)
@@ -28,11 +31,12 @@ def run(args: argparse.Namespace) -> int:
         args.parser.error("--from: expected a time before --to.")
     refuse_unwritable(args.output)
     telling = Telling()
+    rollouts = [] if pipeline.rollout is None else rollout_sections(read_figures(pipeline, open_store(pipeline)))
     parts = LiveReport(
         pipeline, Span(start, end), LimitedRetry(SCHEMA_TIMEOUT, say), telling.reading, args.segment
-    ).parts()
+    ).parts(required=not rollouts)
     telling.clear()
-    write_page(args.output, page(f"{pipeline.name}: models in service", about_page(), parts))
-    for part in parts:
-        print(part.verdict)
+    write_page(args.output, page(f"{pipeline.name}: models in service", about_page(), [*rollouts, *map(shown, parts)]))
+    for said in (*(each.verdict for each in rollouts), *(each.verdict for each in parts)):
+        print(said)
     return 0

@@ -61,7 +61,7 @@ def name_of(compared: Compared) -> str:
     return f"version {compared.about.version}"
 
 
-def shown(pipeline: Pipeline, compared: Compared) -> Iterator[RenderableType]:
+def lines(pipeline: Pipeline, compared: Compared) -> Iterator[RenderableType]:
     """All that a person needs to know; the last line is the verdict."""
     row, about, found = whole_row(pipeline, compared), compared.about, compared.evaluated
     task = pipeline.comparison.task

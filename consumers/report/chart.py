@@ -105,8 +105,9 @@ def bars_svg(title: str, x: str, bars: Bars, zero: float | None = None) -> str:
         if not math.isfinite(bars.middles[row]):
             parts.append(_text(156, y + 4, "not known", "start", QUIET))
             continue
-        if math.isfinite(bars.lows[row]) and math.isfinite(bars.highs[row]):
-            parts.append(_path([(axes.x(bars.lows[row]), y), (axes.x(bars.highs[row]), y)], bars.color))
+        if not (math.isnan(bars.lows[row]) or math.isnan(bars.highs[row])):  # an end that is infinite is at the edge
+            ends = [min(max(end, low), high) for end in (bars.lows[row], bars.highs[row])]
+            parts.append(_path([(axes.x(end), y) for end in ends], bars.color))
         parts.append(f'<circle cx="{axes.x(bars.middles[row]):.1f}" cy="{y:.1f}" r="4" fill="{bars.color}"/>')
     return _document(title, height, parts)
 

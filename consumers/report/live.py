@@ -78,11 +78,11 @@ class LiveReport:
         self._store = open_store(pipeline)
         self._classes = compared_classes_of(pipeline)
 
-    def parts(self) -> list[Part]:
+    def parts(self, *, required: bool) -> list[Part]:
         """The predictions, and each shadow.
 
         Raises:
-            WorkerError: there is nothing to report.
+            WorkerError: there is nothing to report, and something is `required`.
             BrokerUnreachableError, TopicError: a topic can't be read.
         """
         pipeline = self._pipeline
@@ -93,7 +93,7 @@ class LiveReport:
                 found.append(self._shadow(shadow, each))
         served = self._predictions()
         found += [] if served is None else [served]
-        if not any(part.whole.events or part.rows for part in found):
+        if required and not any(part.whole.events or part.rows for part in found):
             raise WorkerError(
                 f"there is nothing to report: {pipeline.output.topic} has no prediction of {pipeline.name} from "
                 f"{time_text(self._span.start)} to {time_text(self._span.end)} (UTC). Give another time with --from and --to."

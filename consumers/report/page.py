@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.consumers.comparison.show import COLUMNS, psi_reading
 from millstream.consumers.comparison.verdict import DEVIATIONS
@@ -45,7 +46,31 @@ _OTHER_NAMES: Final = {
 _MORE: Final = {"classification": ("accuracy", "precision", "recall"), "multiclass": (), "regression": ()}
 
 
-def page(title: str, about: Sequence[str], parts: Sequence[Part]) -> str:
+class Numbers(NamedTuple):
+    """A table with a name in each row, and texts of numbers behind it."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A section of the page."""
+
+    title: str
+    verdict: str  # in words
+    basis: Sequence[tuple[str, str]]  # what it is based on: name and text
+    tables: Sequence[Numbers]
+    plots: Sequence[tuple[str, Sequence[str]]]  # SVG, and the sentences below it
+
+
+def shown(part: Part) -> Shown:
+    """The section of a model, or of two that answered the same events."""
+    tables = [_figures(part, estimate(part.whole, task=part.task))] if part.whole.events else []
+    return Shown(part.title, part.verdict, part.basis, tables, list(plots(part)))
+
+
+def page(title: str, about: Sequence[str], parts: Sequence[Shown]) -> str:
     """The page.
 
     Args:
@@ -63,23 +88,19 @@ def page(title: str, about: Sequence[str], parts: Sequence[Part]) -> str:
     )
 
 
-def _part(part: Part) -> Iterator[str]:
+def _part(part: Shown) -> Iterator[str]:
     yield f"<h2>{escape(part.title)}</h2>"
     yield _table((), part.basis, kind="basis")
-    found = estimate(part.whole, task=part.task)
-    if part.whole.events:
-        yield _figures(part, found)
-    for note in part.notes:
-        yield f"<p>{escape(note)}</p>"
+    yield from (_table(table.head, table.rows, numbers=True) for table in part.tables)
     yield '<div class="plots">'
-    for image, notes in plots(part):
+    for image, notes in part.plots:
         heading = image.partition("<title>")[2].partition("</title>")[0]
         caption = f"<figcaption>{escape(' '.join(notes))}</figcaption>" if notes else ""
         yield f"<figure><h3>{heading}</h3>{image}{caption}</figure>"
     yield "</div>"
 
 
-def _figures(part: Part, found: Estimate) -> str:
+def _figures(part: Part, found: Estimate) -> Numbers:
     """Both models' figures, and their differences with an interval if it is known."""
     names = [*COLUMNS[part.task], *_MORE[part.task], "mean_score"]
     head = ["", *(side.name for side in part.sides), *(["difference [95 %]"] if part.paired else [])]
@@ -99,7 +120,7 @@ def _figures(part: Part, found: Estimate) -> str:
             ("difference of scores: median, p95", f"{_number(found.difference_p50)}, {_number(found.difference_p95)}"),
         ):
             rows.append([name, value, "", ""])
-    return _table(head, rows, numbers=True)
+    return Numbers(head, rows)
 
 
 def _difference(found: Estimate, name: str) -> str:

@@ -51,7 +51,6 @@ class Part:
     segments: Mapping[str, Summary] = field(default_factory=dict)
     segment_field: str | None = None
     rows: Sequence[dict[str, Any]] = ()  # results of the comparison job's windows (schema evaluation-v2)
-    notes: Sequence[str] = ()
 
     @property
     def paired(self) -> bool:

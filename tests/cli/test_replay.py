@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,20 @@ import numpy as np
 import pytest
 
 from millstream.consumers.cli.main import run as main
+from millstream.consumers.control.topic import open_reader, open_writer
 from millstream.consumers.demo.flights import LATER_MONTHS, departures, encode_events
+from millstream.consumers.rollout.routing import route
+from millstream.consumers.schema_store import open_store
 from millstream.consumers.supervision.child import MILLSTREAM
+from millstream.pipeline.loading import load_pipeline
+from millstream.schemas.predictions import PredictionEncoder
+from millstream.schemas.records import ROLLOUT_PREDICTION
+from millstream.schemas.rollout_choices import RolloutChoice, RowChoices
+from millstream.schemas.row_models import RowModels
 from millstream.topics.local.child import start
 from tests.broker.clients import create_topic, produce, read_all, wait_until
 from tests.comparison.scene import exact_auc
+from tests.consumers.control.topic_in_memory import started
 from tests.consumers.service import Service, flights_service, prediction_of
 from tests.pipeline.pipeline_files import SMALL
 
@@ -169,6 +178,47 @@ def test_what_is_missing_is_told_with_what_to_do(tmp_path: Path, kafka: Broker) 
     assert empty.returncode == 1
     assert "no event is in this range of time" in empty.stderr
     assert "Traceback" not in unlabelled.stderr + own.stderr + other.stderr + empty.stderr
+
+
+@pytest.mark.durable
+@pytest.mark.full
+@pytest.mark.parametrize("wrong", [0, 3])
+def test_routing_of_predictions_is_checked_by_the_control_topic(tmp_path: Path, kafka: Broker, wrong: int) -> None:
+    topic = f"{tmp_path.name[:60]}-{os.urandom(4).hex()}-rollout"
+    section = {"strategy": "manual", "topic": topic}
+    service = flights_service(tmp_path, kafka, rollout=section)
+    create_topic(kafka.bootstrap, topic, 1, {"cleanup.policy": "compact"})
+    pipeline = load_pipeline(service.file, {})
+    store, record = open_store(pipeline), replace(started(), pipeline=pipeline.name)
+    with open_reader(pipeline, store) as reader:
+        open_writer(pipeline, store, reader).write(record)
+    begun = _now()
+    flights = departures(LATER_MONTHS)[:100]
+    produce(kafka.bootstrap, service.inputs[0], [(None, value) for value in encode_events(flights, 1)])
+    ids = flights["id"].to_list()
+    routed, shares = route(record.plan(), [each.encode() for each in ids]), record.plan().shares
+    variants = routed.variant.copy()
+    variants[:wrong] = 1 - variants[:wrong]
+    choices = [
+        RolloutChoice(record.rollout, record.revision, own.name, float(share), randomised=True, model_ms=1.0)
+        for own, share in zip(record.variants, shares, strict=True)
+    ]
+    models = RowModels(
+        [(own.model, own.version) for own in record.variants],
+        variants.astype(np.int64),
+        [own.name for own in record.variants],
+        RowChoices(choices, variants.astype(np.int64)),
+    )
+    times = np.full(len(ids), time.time_ns() // 1_000_000)
+    encoder = PredictionEncoder(ROLLOUT_PREDICTION.reserved_id, pipeline=pipeline.name, variant="primary", rollout=True)
+    outputs = {"late_probability": np.full(len(ids), 0.5, np.float32)}
+    values = encoder.encode(ids, times, times, times, outputs, models=models)
+    produce(kafka.bootstrap, service.output, [(None, value) for value in values])
+    time.sleep(0.002)
+    done = Past(service, {}, begun, _now()).replay("--json", folder=tmp_path / "state")
+    assert done.returncode == UNDECIDED, done.stderr
+    found = json.loads(done.stdout)["routing"]
+    assert (found["checked"], found["mismatches"], len(found["examples"])) == (len(ids), wrong, wrong)
 
 
 @pytest.mark.parametrize(

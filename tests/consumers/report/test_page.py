@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from millstream.consumers.report.page import page
+from millstream.consumers.report.page import page, shown
 from millstream.consumers.report.part import (
     Part,
     Side,
@@ -91,7 +91,7 @@ def part(task: Task, sides: int = 2, **options: Any) -> Part:
     ],
 )
 def test_page_is_whole_and_shows_the_verdict_first(task: Task, expected: list[str], sides: int) -> None:
-    found = PageReader(page("p: models <in> service", ["Written by a test."], [part(task, sides)]))
+    found = PageReader(page("p: models <in> service", ["Written by a test."], [shown(part(task, sides))]))
     assert found.headings[0] == "p: models <in> service"
     assert found.text[:4] == [
         "p: models <in> service",  # of the window
@@ -109,15 +109,15 @@ def test_page_is_whole_and_shows_the_verdict_first(task: Task, expected: list[st
 
 
 def test_page_without_labels_shows_what_there_is() -> None:
-    found = PageReader(page("p", [], [part("classification", labels=False)]))
+    found = PageReader(page("p", [], [shown(part("classification", labels=False))]))
     assert "Agreement, of all events so far" in found.plots
     assert not {"ROC", "Calibration", "AUC of each window"} & set(found.plots)
     empty = Part("t", "Nothing yet", [], "classification", (Side("a", ""), Side("b", "")), Summary(), {}, HOUR)
-    assert PageReader(page("p", [], [empty])).plots == []
+    assert PageReader(page("p", [], [shown(empty)])).plots == []
 
 
 def test_scores_beyond_0_to_1_have_no_calibration() -> None:
-    found = PageReader(page("p", [], [part("classification", scale=40.0)]))
+    found = PageReader(page("p", [], [shown(part("classification", scale=40.0))]))
     assert "ROC" in found.plots
     assert "Calibration" not in found.plots
 

@@ -1,0 +1,184 @@
+"""The section of a report about a rollout: what the evaluations of its steps say."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from millstream.consumers.comparison.show import time_text
+from millstream.consumers.comparison.verdict import DEVIATIONS
+from millstream.consumers.report.chart import FIRST, QUIET, SECOND, Band, Bars, Layer, Line, Plot, bars_svg, svg
+from millstream.consumers.report.page import Numbers, Shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from millstream.consumers.evaluation.figures import CandidateVerdicts, Figure, StepFigures
+    from millstream.consumers.rollout.judging import Verdict
+
+_COLOURS: Final = (FIRST, SECOND, "#2f7d32", "#7b1fa2")
+_NO_PLOT: Final = {"events", "matured", "labelled"}
+"""Figures that are counts: the tables have them."""
+
+
+def rollout_sections(steps: Sequence[StepFigures]) -> list[Shown]:
+    """The newest rollout; empty if there are no evaluations. `steps`: of one pipeline, in their order."""
+    if not steps:
+        return []
+    last = steps[-1]
+    mine = [step for step in steps if step.rollout == last.rollout]
+    return [
+        Shown(
+            title=f"Rollout {last.rollout}",
+            verdict=_verdict(last),
+            basis=list(_basis(last, len(mine))),
+            tables=[*_verdicts(last), _figures(last)],
+            plots=[*_benefits(last), *((svg(plot), plot.notes) for plot in _windows(last))],
+        )
+    ]
+
+
+def _verdict(step: StepFigures) -> str:
+    """What the newest step's evaluation says of each candidate."""
+    said = [f"{_name(step, each.candidate)}: {_of_candidate(each)}" for each in step.candidates]
+    return f"Rollout {step.rollout}, step {step.epoch}: " + ("; ".join(said) or "no candidate was evaluated yet")
+
+
+def _name(step: StepFigures, variant: str) -> str:
+    found = next((each for each in step.variants if each.name == variant), None)
+    return variant if found is None else f"{variant} (version {found.version}, {100 * found.share:g} %)"
+
+
+def _of_candidate(found: CandidateVerdicts) -> str:
+    if bad := [each for each in found.verdicts if each.outcome == "breach"]:
+        return "too bad: " + ", ".join(map(_said, bad))
+    if found.invalid:
+        return f"the comparison is invalid: {' '.join(found.invalid)}"
+    open_ = [each for each in found.verdicts if each.outcome == "undecided"]
+    if open_:
+        return (
+            f"not decided yet: {len(found.verdicts) - len(open_)} of {len(found.verdicts)} metrics are good enough, open: "
+            f"{', '.join(map(_said, open_))}"
+        )
+    return f"all {len(found.verdicts)} metrics are good enough, {found.labels:,} labels"
+
+
+def _said(verdict: Verdict) -> str:
+    name = verdict.metric if verdict.segment is None else f"{verdict.metric} in {verdict.segment}"
+    return f"{name} {_benefit(verdict)}" if verdict.estimate is not None else name
+
+
+def _benefit(verdict: Verdict) -> str:
+    if verdict.estimate is None:
+        return "-"
+    return f"{verdict.estimate:+.4f} [{_bound(verdict.lower)}, {_bound(verdict.upper)}]"
+
+
+def _bound(value: float | None) -> str:
+    return "-" if value is None or not math.isfinite(value) else f"{value:.4f}"
+
+
+def _basis(step: StepFigures, steps: int) -> Iterator[tuple[str, str]]:
+    yield (
+        "step",
+        f"{step.epoch}, since {time_text(step.since)}; evaluated {time_text(step.now)} (UTC), revision {step.revision}",
+    )
+    yield "steps evaluated", f"{steps}"
+    for variant in step.variants:
+        sampled = f", a sample of {100 * variant.sampled:.3g} % of the keys" if variant.sampled < 1 else ""
+        yield (
+            variant.name,
+            f"{variant.model} version {variant.version}, {100 * variant.share:g} %, {variant.events:,} events{sampled}",
+        )
+    yield "labels still to come", f"{100 * step.unmatured_share:.1f} % of the events are not mature yet"
+    if step.behind:
+        yield "not read yet", f"{step.behind:,} records"
+    for note in step.notes:
+        yield "note", note
+
+
+def _verdicts(step: StepFigures) -> Iterator[Numbers]:
+    for each in step.candidates:
+        head = [each.candidate, "outcome", "benefit, with its interval"]
+        rows = [
+            [
+                own.metric if own.segment is None else f"{own.metric}, {own.segment}",
+                {"pass": "good enough", "breach": "too bad", "undecided": "not decided"}[own.outcome],
+                _benefit(own),
+            ]
+            for own in each.verdicts
+        ]
+        yield Numbers(head, rows)
+
+
+def _figures(step: StepFigures) -> Numbers:
+    """All figures since the step began: a row for each metric and segment, a column for each variant."""
+    names = [each.name for each in step.variants]
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for figure in step.total.figures:
+        key = (figure.metric, figure.segment or "")
+        rows.setdefault(key, {})[figure.variant] = _number(figure)
+    return Numbers(
+        ["since the step began", *names],
+        [
+            [metric if not segment else f"{metric}, {segment}", *(found.get(name, found.get("", "")) for name in names)]
+            for (metric, segment), found in rows.items()
+        ],
+    )
+
+
+def _number(figure: Figure) -> str:
+    if figure.value is None or not math.isfinite(figure.value):
+        return "-"
+    if figure.metric in _NO_PLOT:
+        return f"{figure.value:,.0f}"
+    return f"{figure.value:,.4f}" if figure.error is None else f"{figure.value:,.4f} ± {DEVIATIONS * figure.error:,.4f}"
+
+
+def _benefits(step: StepFigures) -> Iterator[tuple[str, Sequence[str]]]:
+    """The benefit of each metric that has segments, in all events and in each segment; and of the others together."""
+    note = "Right of 0, the candidate is better. The intervals hold at all looks at once."
+    for each in step.candidates:
+        divided = {own.metric for own in each.verdicts if own.segment is not None}
+        for metric in (*sorted(divided), None):
+            mine = [own for own in each.verdicts if (own.metric == metric if metric else own.metric not in divided)]
+            known = [own for own in mine if own.estimate is not None]
+            if not known:
+                continue
+            title = f"Benefit of {each.candidate}" + (f": {metric}" if metric else "")
+            labels = [(own.segment or "all events") if metric else own.metric for own in known]
+            ends = [[_or_nan(getattr(own, end)) for own in known] for end in ("estimate", "lower", "upper")]
+            yield bars_svg(title, "benefit", Bars(labels, FIRST, *ends), 0.0), [note]
+
+
+def _windows(step: StepFigures) -> Iterator[Plot]:
+    """Each metric over the windows of the step, for all variants."""
+    names = [each.name for each in step.variants]
+    metrics = dict.fromkeys(
+        each.metric
+        for window in step.windows
+        for each in window.figures
+        if each.segment is None and each.variant in names
+    )
+    for metric in (each for each in metrics if each not in _NO_PLOT):
+        layers: list[Layer] = []
+        for name, colour in zip(names, (*_COLOURS, *[QUIET] * len(names)), strict=False):
+            points = [
+                (((window.start or 0) + (window.end or 0)) / 2, each)
+                for window in step.windows
+                for each in window.figures
+                if (each.variant, each.metric, each.segment) == (name, metric, None)
+            ]
+            if not points:
+                continue
+            times, values = [time for time, _ in points], [_or_nan(each.value) for _, each in points]
+            radii = [DEVIATIONS * each.error if each.error is not None else math.nan for _, each in points]
+            lows, highs = ([at + sign * radius for at, radius in zip(values, radii, strict=True)] for sign in (-1, 1))
+            layers += [Band(colour, times, lows, highs), Line(name, colour, times, values, points=True)]
+        if any(math.isfinite(y) for layer in layers if isinstance(layer, Line) for y in layer.ys):
+            notes = ["Bands: 95 %, of each window alone."]
+            yield Plot(f"{metric} in each window", "prediction time (UTC)", metric, layers, times=True, notes=notes)
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -1,0 +1,93 @@
+"""The section about a rollout: the verdict in words, the tables and the plots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from millstream.consumers.evaluation.figures import (
+    CandidateVerdicts,
+    Figure,
+    StepFigures,
+    VariantFigures,
+    WindowFigures,
+)
+from millstream.consumers.report.page import page
+from millstream.consumers.report.rollouts import rollout_sections
+from millstream.consumers.rollout.judging import Verdict
+from tests.consumers.report.page_reader import PageReader
+
+HOUR = 3_600_000
+GOOD = (
+    Verdict("errors", "pass", 0.0, -0.004, 0.004, service=True),
+    Verdict("accuracy", "pass", 0.02, 0.01, 0.03),
+    Verdict("accuracy", "pass", 0.03, -0.005, float("inf"), segment="country=DE"),
+)
+
+
+def figures(value: float) -> tuple[Figure, ...]:
+    return tuple(
+        Figure(variant, metric, None, 100, value + (variant == "canary") / 100, error)
+        for variant in ("primary", "canary")
+        for metric, error in (("events", None), ("accuracy", 0.01), ("latency_p95", None))
+    )
+
+
+def step(*verdicts: Verdict, invalid: tuple[str, ...] = ()) -> StepFigures:
+    return StepFigures(
+        pipeline="p",
+        rollout="p-7",
+        revision=9,
+        epoch=2,
+        since=HOUR,
+        now=5 * HOUR,
+        unmatured_share=0.25,
+        behind=3,
+        notes=("only a sample of the keys is kept",),
+        variants=(
+            VariantFigures("primary", "m", 1, 0.95, 9500, 1.0),
+            VariantFigures("canary", "m", 2, 0.05, 500, 0.5),
+        ),
+        candidates=(CandidateVerdicts("canary", 480, invalid, verdicts),),
+        ratios=(),
+        total=WindowFigures(None, None, figures(0.8)),
+        windows=tuple(WindowFigures(at * HOUR, (at + 1) * HOUR, figures(0.8 + at / 100)) for at in range(1, 4)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (step(*GOOD), "all 3 metrics are good enough, 480 labels"),
+        (
+            step(*GOOD[:2], Verdict("nan", "undecided")),
+            "not decided yet: 2 of 3 metrics are good enough, open: nan",
+        ),
+        (
+            step(*GOOD, Verdict("latency_p95", "breach", -1.0, -1.2, -0.8, service=True), invalid=("Too few events.",)),
+            "too bad: latency_p95 -1.0000 [-1.2000, -0.8000]",
+        ),
+        (step(*GOOD, invalid=("The split is off.",)), "the comparison is invalid: The split is off."),
+    ],
+)
+def test_verdict_says_what_decides(found: StepFigures, said: str) -> None:
+    [section] = rollout_sections([found])
+    assert section.verdict == f"Rollout p-7, step 2: canary (version 2, 5 %): {said}"
+
+
+def test_section_has_figures_benefits_and_windows() -> None:
+    earlier = replace(step(*GOOD), rollout="p-6")
+    [section] = rollout_sections([earlier, replace(step(*GOOD), epoch=1), step(*GOOD)])
+    found = PageReader(page("p", [], [section]))
+    assert "Rollout p-7" in found.headings
+    assert {"Benefit of canary", "Benefit of canary: accuracy", "accuracy in each window"} <= set(found.plots)
+    assert "events in each window" not in found.plots
+    assert "+0.0300 [-0.0050, -]" in found.text
+    assert "0.8100 ± 0.0196" in found.text
+    assert "m version 2, 5 %, 500 events, a sample of 50 % of the keys" in found.text
+    assert "25.0 % of the events are not mature yet" in found.text
+
+
+def test_no_evaluations_make_no_section() -> None:
+    assert rollout_sections([]) == []
