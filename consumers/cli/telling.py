@@ -31,10 +31,13 @@ class Telling:
         """`about`: the replay, if the command runs one."""
         self._about = about
         self._terminal = sys.stderr.isatty()
-        self._began = self._told = time.monotonic()
+        self._began = self._told = self._first = time.monotonic()
 
     def turn(self, read: int, sink: RowSink) -> None:
         """Tell how far the replay is, if it is time to."""
+        if not read:
+            self._first = time.monotonic()
+            return
         self._tell(lambda: self._line(read, sink))
 
     def reading(self, what: str, read: int) -> None:
@@ -68,12 +71,12 @@ class Telling:
         about = self._about
         assert about is not None
         before = sum(sink.begun.offsets.get(place, start) - start for place, (start, _) in about.ranges.items())
-        rate = read / max(time.monotonic() - self._began, 1e-9)
+        rate = read / max(time.monotonic() - self._first, 1e-9)
         left = max(about.events - before - read, 0)
         rejected = f", {sink.stored.rejected.total():,} without an answer" if sink.stored.rejected else ""
         return (
             f"{before + read:,} of at most {about.events:,} events, {rate:,.0f} events/s, about "
-            f"{left / max(rate, 1e-9):,.0f} s left{rejected}"
+            f"{left / rate:,.0f} s left{rejected}"
         )
 
 

@@ -73,7 +73,13 @@ def build_replay(
     metrics = Metrics(pipeline.name)
     shared = shared_of(settings_of(plan, until_idle=True), guard, Health(pipeline.limits.stall_after), metrics)
     settle = partial(_settle, about, folder, reader)
-    sink = RowSink(folder, answering, topic=_topic(plan, about, shared, limits) if limits else None, on_start=settle)
+    sink = RowSink(
+        folder,
+        answering,
+        topic=_topic(plan, about, shared, limits) if limits else None,
+        assignment=shared.assignment,
+        on_start=settle,
+    )
     source = RangeSource(
         reader,
         lambda: left(about, sink.stored),

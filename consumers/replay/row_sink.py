@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
+from itertools import compress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.consumers.events import BatchResult, DecodedBatch, NextOffsets, Rejection
+    from millstream.consumers.flow.assignment import Assignment
     from millstream.consumers.replay.answers import Answering, Rows
     from millstream.consumers.replay.folder import ReplayFolder
     from millstream.consumers.sink.writer import ResultSink
@@ -29,17 +32,20 @@ class RowSink:
         answering: Answering,
         *,
         topic: ResultSink | None,
+        assignment: Assignment,
         on_start: Callable[[], object] = lambda: None,
     ) -> None:
         """Args:
         folder: stores the rows.
         answering: turns outputs into rows.
         topic: writes the predictions, too, with exactly once; None: they go nowhere.
+        assignment: tells which results are still to be stored.
         on_start: called once the topic's producer has ended an earlier transaction, and before anything is read.
         """
         self._folder = folder
         self._answering = answering
         self._topic = topic
+        self._assignment = assignment
         self._on_start = on_start
         self._rows: list[Rows] = []
         self._part = Progress()
@@ -56,16 +62,31 @@ class RowSink:
     def write(self, answers: Sequence[BatchResult]) -> NextOffsets:
         """See `ResultSink`."""
         ends: NextOffsets = {}
-        for answered in answers:
+        for answered in map(self._kept, answers):
             if len(answered.rows):
                 self._rows.append(self._rows_of(answered))
             self._count(answered)
             for part in answered.batch.parts:
-                epochs = part.block.epochs
-                ends |= {place: (epochs[place], end) for place, end in part.next_offsets().items() if place in epochs}
+                ends |= {place: (part.block.epochs[place], end) for place, end in part.next_offsets().items()}
         if self._topic is not None:
             self._topic.write(answers)
         return ends
+
+    def _kept(self, answered: BatchResult) -> BatchResult:
+        """The result without events that were read before an abort, for they are read again. All partitions go back at once."""
+        keep = [self._assignment.current(part.block.epochs) != set() for part in answered.batch.parts]
+        if all(keep):
+            return answered
+        events = np.repeat(keep, [part.last - part.first for part in answered.batch.parts])
+        places = events.cumsum() - 1  # new numbers of the events that stay
+        mine = events[answered.rows]
+        return replace(
+            answered,
+            batch=replace(answered.batch, parts=tuple(compress(answered.batch.parts, keep))),
+            outputs={name: values[mine] for name, values in answered.outputs.items()},
+            rows=places[answered.rows[mine]],
+            rejected={int(places[event]): why for event, why in answered.rejected.items() if events[event]},
+        )
 
     def push(self) -> None:
         """See `ResultSink`."""
@@ -86,6 +107,7 @@ class RowSink:
     def abort(self) -> None:
         """See `ResultSink`."""
         self._folder.drop_pending()
+        self._assignment.drop_read()
         if self._topic is not None:
             self._topic.abort()
         self._forget()

@@ -96,9 +96,9 @@ class RangeReader:
         """Read these ranges, from their first offsets on."""
         self._ends = {partition: end for partition, (start, end) in ranges.items() if start < end}
         self._open = set(self._ends)
-        self._consumer.assign(
-            [TopicPartition(*partition, start) for partition, (start, end) in ranges.items() if start < end]
-        )
+        places = [TopicPartition(*partition, start) for partition, (start, end) in ranges.items() if start < end]
+        self._consumer.assign(places)
+        self._consumer.resume(places)  # a partition that was paused stays so when it is assigned again
 
     @property
     def done(self) -> bool:
