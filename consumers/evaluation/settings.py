@@ -94,7 +94,7 @@ def step_settings(pipeline: Pipeline, record: RolloutRecord, since: int | None =
     rollout = pipeline.rollout
     if rollout is None:
         raise EvaluationError(
-            f"{pipeline.named}: expected the section `rollout`, found none: write it (docs/rollouts.md)"
+            f"{pipeline.named}: expected the section `rollout`, found none: write it (`millstream docs rollouts`)"
         )
     if record.pipeline != pipeline.name or len(record.variants) < 2:
         raise EvaluationError(

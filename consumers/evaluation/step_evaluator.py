@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from millstream.consumers.evaluation.figures import StepFigures
     from millstream.consumers.evaluation.rows import Rows
+    from millstream.consumers.evaluation.step_state import Arrivals
     from millstream.consumers.rollout.bandit import Rewards
     from millstream.consumers.rollout.progress import Evaluation
     from millstream.consumers.rollout.record import RolloutRecord
@@ -113,6 +114,20 @@ class StepEvaluator:
     def behind(self) -> int:
         """Records that are not read yet, as far as the broker has said. A decision should wait until it is 0."""
         return self._events.behind + (0 if self._labels is None else self._labels.behind)
+
+    @property
+    def read_until(self) -> int:
+        """All events and labels before this time were read, ms since the epoch; at most now.
+
+        Evaluate as of this time: an event that matured after it may have a label that is not read yet.
+        """
+        events = self._read_until()
+        return events if self._labels is None else int(max(min(events, self._labels.read_until), 0))
+
+    @property
+    def arrivals(self) -> Arrivals:
+        """Which events came since the step began."""
+        return self.state.arrivals
 
     def evaluation(self, now: int, candidate: int = 1) -> Evaluation:
         """What strategies decide on.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +29,15 @@ if TYPE_CHECKING:
     from millstream.consumers.evaluation.sides import Side
 
 
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Which events of a step came. Times are in ms since the epoch."""
+
+    events: int
+    oldest: int | None = None  # time of the first event; None: there is none
+    newest: int | None = None  # of the last one
+
+
 class StepState:
     """The events of a step with their labels, and the evaluation that follows from them at any time."""
 
@@ -49,6 +59,12 @@ class StepState:
     def rows(self) -> Rows:
         """All events, each once."""
         return self.held.settle(self.read_until)
+
+    @property
+    def arrivals(self) -> Arrivals:
+        """Which events came since the step began, whatever chose their variant."""
+        times = self._of_step(self.rows)["time"]
+        return Arrivals(len(times), int(times.min()), int(times.max())) if len(times) else Arrivals(0)
 
     def evaluation(self, now: int, candidate: int) -> Evaluation:
         """What strategies decide on; see `StepEvaluator`."""
