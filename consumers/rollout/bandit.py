@@ -68,6 +68,7 @@ class Arms:
     squares: tuple[float, ...]  # discounted sum of squared rewards
     stopped: tuple[bool, ...]  # arms with a breach; they get no events
     shares: tuple[int, ...]  # slots
+    until: int = 0  # rewards that matured until then are in the sums, ms since the epoch
 
     @classmethod
     def fresh(cls, arms: int) -> Arms:
@@ -88,7 +89,8 @@ class Arms:
     def from_json(cls, text: str) -> Arms:
         """What `to_json` wrote."""
         found = json.loads(text)
-        return cls(**{own.name: tuple(found[own.name]) for own in fields(cls)})
+        columns = {own.name: tuple(found[own.name]) for own in fields(cls) if own.name != "until"}
+        return cls(**columns, until=found.get("until", 0))
 
 
 @dataclass(frozen=True, slots=True)
