@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from millstream.consumers.control.errors import ControlTopicError
 from millstream.consumers.control.reader import ControlReader
 from millstream.consumers.control.transaction import KafkaTransaction
-from millstream.consumers.control.writer import ControlWriter
+from millstream.consumers.control.writer import ControlWriter, Reader
 from millstream.consumers.rollout.record import RolloutDecoder
 from millstream.consumers.schema_store import own_schema_id
 from millstream.schemas.records import ROLLOUT
@@ -56,7 +56,7 @@ def open_reader(
     return ControlReader(pipeline.client_config(), topic_of(pipeline), pipeline.name, RolloutDecoder(store).decode, say)
 
 
-def open_writer(pipeline: Pipeline, store: SchemaStore, reader: ControlReader) -> ControlWriter:
+def open_writer(pipeline: Pipeline, store: SchemaStore, reader: Reader) -> ControlWriter:
     """A writer to the pipeline's control topic. Raises SchemaUnavailable: the registry does not answer."""
     topic = topic_of(pipeline)
     return ControlWriter(
