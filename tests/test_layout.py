@@ -40,6 +40,7 @@ ROOMS = {
     "control": {*SHARED, "rollout"},
     "report": {*SHARED, "source", "shadow", "comparison", "rollout", "replay", "evaluation"},
     "replay": {*SHARED, *STAGES, "shadow", "worker", "comparison", "rollout", "control"},
+    "autopilot": {*SHARED, "rollout", "control", "evaluation"},
     "evaluation": {*SHARED, "rollout", "comparison", "shadow"},
     "model_servers": {""},
     "demo": {*SHARED, "supervision", "comparison", "model_servers"},

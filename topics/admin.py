@@ -1,7 +1,7 @@
 """Reads the state and the settings of topics, and creates topics."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 from typing import Any
@@ -93,14 +93,15 @@ def states(admin: Admin, names: Iterable[tuple[str, str]]) -> list[TopicState]:
     ]
 
 
-def require(admin: Admin, pipeline: Pipeline) -> None:
-    """Check that every topic of the pipeline exists.
+def require(admin: Admin, pipeline: Pipeline, *, but: Collection[str] = ()) -> None:
+    """Check that every topic of the pipeline exists, but those with these roles.
 
     Raises:
         BrokerUnreachableError: no broker answers.
         TopicError: naming each that is missing, and what to do.
     """
-    missing = [state for state in states(admin, roles(pipeline)) if state.partitions is None]
+    asked = [(role, name) for role, name in roles(pipeline) if role not in but]
+    missing = [state for state in states(admin, asked) if state.partitions is None]
     if missing:
         names = ", ".join(f"{state.name} ({state.role})" for state in missing)
         raise TopicError(

@@ -57,6 +57,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "millstream models warm": (
         ("millstream models warm my-pipeline latest", "see whether it loads here, and how fast"),
     ),
+    "millstream autopilot": (
+        ("millstream autopilot my-pipeline", "decide on the rollout until Ctrl-C or SIGTERM"),
+        ("millstream autopilot my-pipeline --metrics-port 9102", "with metrics and probes"),
+    ),
     "millstream rollout": (
         ("millstream rollout start my-pipeline 2 --strategy manual --share 1%", "1 % of the keys get version 2"),
         ("millstream rollout status my-pipeline", "which version has which share, and what may be done"),

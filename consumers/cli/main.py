@@ -48,6 +48,7 @@ COMMANDS = {
     "tail": "print predictions, or another of the pipeline's topics",
     "dead-letters": "list, show and replay the events that could not be processed",
     "lag": "show how far the pipeline is behind",
+    "autopilot": "move a rollout on, or back, by what it finds in the results and the late labels",
     "rollout": "show and change how a new model version takes over, and wait for its end",
     "compare": "compare the primary with its shadows, also by late labels; or show the results",
     "replay": "run a model version over past events, and compare it with what was predicted and with the labels",

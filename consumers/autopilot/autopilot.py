@@ -1,0 +1,195 @@
+"""One look at a rollout: read, evaluate, decide, write."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from millstream.consumers.autopilot.arrival import Start
+from millstream.consumers.autopilot.choice import Choice, choose, read_since
+from millstream.consumers.autopilot.looked import Looked, Result, failed, held
+from millstream.consumers.autopilot.step_decision import FORWARD
+from millstream.consumers.autopilot.words import AUTOPILOT
+from millstream.consumers.control.errors import ChangeRefusedError
+from millstream.consumers.errors import WorkerError
+from millstream.consumers.rollout.changes import Memory, decided_record
+from millstream.consumers.rollout.progress import ENDED
+from millstream.consumers.rollout.revisions import Change
+from millstream.consumers.rollout.slots import SLOTS
+from millstream.inference.errors import InferenceError
+from millstream.schemas.errors import SchemaError
+from millstream.topics.errors import TopicsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.consumers.autopilot.control import Control
+    from millstream.consumers.autopilot.report import Report
+    from millstream.consumers.autopilot.starts import Starts
+    from millstream.consumers.autopilot.step_reading import Reading, StepReading
+    from millstream.consumers.evaluation.figures import StepFigures
+    from millstream.consumers.rollout.record import RolloutRecord
+    from millstream.pipeline.pipeline import Pipeline
+
+log = logging.getLogger(__name__)
+
+TRIES: Final = 3  # of a look, while others change the rollout at the same time
+PUBLISH_MS: Final = 10_000  # the least time between two publications of a step's figures, if nothing is decided
+LONGEST_REASON: Final = 4000  # characters
+_REFUSALS: Final = (TopicsError, SchemaError, WorkerError, InferenceError)
+"""Errors with a message for people. Whatever is away may come back, so autopilot goes on."""
+
+
+class Publisher(Protocol):
+    """As `FiguresPublisher`."""
+
+    def publish(self, figures: StepFigures) -> None:
+        """Write the figures, and wait until the broker has them."""
+
+
+class Autopilot:
+    """See the module. For one thread. It remembers nothing that the control topic doesn't."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        control: Control,
+        reading: StepReading,
+        publisher: Publisher,
+        starts: Starts,
+        report: Report,
+        now: Callable[[], int],
+    ) -> None:
+        """Args:
+        pipeline: with a rollout.
+        control: its control topic.
+        reading: reads the current step.
+        publisher: writes the figures.
+        starts: starts rollouts.
+        report: tells people.
+        now: ms since the epoch.
+        """
+        assert pipeline.rollout is not None
+        self._pipeline = pipeline
+        self._rollout = pipeline.rollout
+        self._control = control
+        self._reading = reading
+        self._publisher = publisher
+        self._starts = starts
+        self._report = report
+        self._now = now
+        self._published = 0  # when, ms since the epoch
+        self.since = 0  # changes before this time are old, ms since the epoch
+
+    def look(self) -> Looked:
+        """Look once, and tell about it. It raises nothing: while something is away, the rollout stays as it is."""
+        looked = self._looked()
+        self._report.changes(self._control.take_new(), self.since)
+        self._report.looked(looked, self._pipeline.name)
+        return looked
+
+    def close(self) -> None:
+        """Close the connections of evaluations."""
+        self._reading.close()
+        self._starts.close()
+
+    def _looked(self) -> Looked:
+        try:
+            for _ in range(TRIES):
+                try:
+                    return self._try()
+                except ChangeRefusedError as error:
+                    log.info("decides anew: %s", error)  # the next try reads the other's change
+            return Looked("lost", "others change the rollout all the time")
+        except _REFUSALS as error:
+            return failed(str(error).rstrip("."), self._control.record)
+        except Exception as error:  # a bug must not end it: the next look may do better
+            log.exception("an unexpected error")
+            return failed(f"unexpected {type(error).__name__}: {error}", self._control.record)
+
+    def _try(self) -> Looked:
+        self._control.read_to_end()
+        record, problem = self._control.record, self._control.problem.rstrip(".")
+        is_idle = record is None or record.state in ENDED
+        if problem and (is_idle or self._control.unknown):
+            return failed(f"the control topic: {problem}", record)
+        if record is None or record.state in ENDED:
+            self._reading.close()
+            self._report.idle()
+            found = self._starts.idle(record, self._control.history)
+            return self._start(found, record) if isinstance(found, Start) else held(found, record)
+        return self._on_its_way(record, f"the control topic: {problem}" if problem else "")
+
+    def _start(self, start: Start, current: RolloutRecord | None) -> Looked:
+        action = "start" if current is None or current.state in ENDED else "restart"
+        revision = 0 if current is None else current.revision
+        record = self._starts.record(start, current, self._change(action, start.reason))
+        if self._rollout.mode == "advise":
+            return Looked("advice", f"would {action} version {start.version}: {start.reason}", action, revision)
+        self._control.write(record)
+        return Looked("change", record.reason, record.action, record.revision)
+
+    def _on_its_way(self, record: RolloutRecord, doubt: str) -> Looked:
+        """`doubt`: why the record may not be the newest one. Workers follow it, too, so a bad version must still go back."""
+        try:
+            memory = Memory.of(record)
+        except ValueError as error:
+            return failed(f"revision {record.revision}: {error}", record)
+        reading = self._reading.read(record, memory.progress, read_since(self._pipeline, memory))
+        if doubt:
+            reading = replace(reading, doubts=(doubt, *reading.doubts))
+        choice = choose(self._rollout, record, memory, reading)
+        decision = choice.decision
+        self._report.step(reading, choice.found, memory.progress.since)
+        if decision.action != "rollback" and not doubt:
+            beside = self._starts.beside(record, self._control.history)
+            if isinstance(beside, Start):
+                return self._start(beside, record)
+            if beside and decision.action == "hold":
+                choice = replace(choice, decision=replace(decision, reason=f"{decision.reason}; {beside}"))
+        return self._act(record, choice, reading)
+
+    def _act(self, record: RolloutRecord, choice: Choice, reading: Reading) -> Looked:
+        """Publish the figures, and write the decision. A step needs its figures on the topic; a rollback waits for nothing."""
+        decision = choice.decision
+        note = f"autopilot: {decision.action}: {decision.reason}"
+        writes = decision.action != "hold" and not decision.advised
+        if not writes:
+            self._publish(record, reading, note, is_due=self._now() - self._published >= PUBLISH_MS)
+            result: Result = "advice" if decision.advised else "hold"
+            return Looked(result, decision.reason, decision.action, record.revision)
+        if decision.action in FORWARD:
+            self._publish(record, reading, note)
+        change = self._change(decision.action, decision.reason)
+        written = decided_record(record, decision, change, choice.arms, choice.shares)
+        self._control.write(written)
+        if decision.action not in FORWARD:
+            try:
+                self._publish(record, reading, note)
+            except _REFUSALS as error:
+                log.warning("the figures were not published: %s", error)
+        return Looked("change", written.reason, written.action, written.revision)
+
+    def _publish(self, record: RolloutRecord, reading: Reading, note: str, *, is_due: bool = True) -> None:
+        if not is_due:
+            return
+        figures = reading.evaluator.figures(reading.until)
+        shares = record.shares
+        self._publisher.publish(
+            replace(
+                figures,
+                revision=record.revision,
+                notes=(note, *reading.doubts, *figures.notes),
+                variants=tuple(
+                    replace(own, share=share / SLOTS) for own, share in zip(figures.variants, shares, strict=True)
+                ),
+            )
+        )
+        self._published = self._now()
+
+    def _change(self, action: str, reason: str) -> Change:
+        if len(reason) > LONGEST_REASON:
+            reason = f"{reason[:LONGEST_REASON]} …"
+        return Change(uuid.uuid4().hex, self._now(), AUTOPILOT, action, reason)

@@ -1,0 +1,135 @@
+"""What happens next in a bandit: shares follow the rewards. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from millstream.consumers.autopilot.words import percent, seconds
+from millstream.consumers.rollout.bandit import updated
+from millstream.consumers.rollout.progress import Decision
+from millstream.consumers.rollout.slots import SLOTS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.consumers.rollout.bandit import Arms, BanditSettings, Rewards
+    from millstream.consumers.rollout.judging import Verdict
+    from millstream.consumers.rollout.progress import Evaluation, Progress
+    from millstream.consumers.rollout.steps import OnBreach
+
+
+@dataclass(frozen=True, slots=True)
+class BanditRules:
+    """How a bandit goes on."""
+
+    settings: BanditSettings
+    every_ms: int  # the least time between two updates of the shares
+    renew_ms: int | None  # after that, its guardrails begin anew, so that they don't need all events since the start
+    on_breach: OnBreach
+    advises: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BanditSight:
+    """What was found. The arms are in the order of the variants, the baseline first."""
+
+    now: int  # ms since the epoch
+    names: tuple[str, ...]
+    evaluations: tuple[Evaluation, ...]  # of the arms beside the baseline
+    rewards: tuple[Rewards, ...]  # that matured since `Arms.until`
+    until: int  # rewards that matured until then are among them, ms since the epoch
+    doubts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BanditDecision:
+    """What happens, and the arms after it."""
+
+    decision: Decision
+    arms: Arms
+
+    @property
+    def shares(self) -> tuple[int, ...]:
+        """Of all variants, in slots."""
+        return self.arms.shares
+
+
+def decide_bandit(rules: BanditRules, progress: Progress, arms: Arms, sight: BanditSight) -> BanditDecision:
+    """What an evaluation leads to. With `advises`, the arms stay as they are.
+
+    Args:
+        rules: of the pipeline.
+        progress: of the record.
+        arms: likewise.
+        sight: what was found.
+    """
+    found = _decided(rules, progress, arms, sight)
+    if rules.advises and found.decision.action != "hold":
+        action, reason = found.decision.action, found.decision.reason
+        return BanditDecision(Decision(action, f"would {action}: {reason}", progress, advised=True), arms)
+    return found
+
+
+def _decided(rules: BanditRules, progress: Progress, arms: Arms, sight: BanditSight) -> BanditDecision:
+    breaches = [_breaches(own, sight.doubts) for own in sight.evaluations]
+    breached = (False, *(bool(own) and not old for own, old in zip(breaches, arms.stopped[1:], strict=True)))
+    why = "; ".join(
+        f"{name}: {', '.join(verdict.words() for verdict in own)}"
+        for name, own, new in zip(sight.names[1:], breaches, breached[1:], strict=True)
+        if new
+    )
+    if any(breached) and rules.on_breach == "rollback":
+        return _stopped(rules, progress, arms, sight, breached, why)
+    if any(breached) and progress.state != "paused":
+        return BanditDecision(Decision("pause", why, replace(progress, state="paused")), arms)
+    if (missing := _missing(rules, progress, arms, sight)) is not None:
+        return BanditDecision(Decision("hold", missing, progress), arms)
+    after = replace(updated(rules.settings, arms, sight.rewards, breached), until=sight.until)
+    if rules.renew_ms is not None and sight.now - progress.since >= rules.renew_ms:
+        progress = progress.begun(0, progress.share, sight.now)
+    return _shifted(progress, after, f"rewards: {_listed(sight, after)}")
+
+
+def _breaches(found: Evaluation, doubts: tuple[str, ...]) -> list[Verdict]:
+    invalid = found.invalid or doubts
+    return [own for own in found.verdicts if own.outcome == "breach" and (own.service or not invalid)]
+
+
+def _stopped(
+    rules: BanditRules, progress: Progress, arms: Arms, sight: BanditSight, breached: Sequence[bool], why: str
+) -> BanditDecision:
+    """Arms with a breach get no more events. Without any other arm, the rollout has ended."""
+    after = replace(updated(rules.settings, arms, sight.rewards, breached), until=sight.until)
+    if all(after.stopped[1:]):
+        return BanditDecision(Decision("rollback", why, replace(progress, state="rolled_back", share=0)), after)
+    return _shifted(progress, after, f"stopped {why}")
+
+
+def _shifted(progress: Progress, after: Arms, reason: str) -> BanditDecision:
+    return BanditDecision(Decision("set", reason, replace(progress, share=SLOTS - after.shares[0])), after)
+
+
+def _missing(rules: BanditRules, progress: Progress, arms: Arms, sight: BanditSight) -> str | None:
+    """Why the shares stay; None: they are updated."""
+    if progress.state == "paused":
+        return "paused: resume, promote or roll back"
+    invalid = {reason for own in sight.evaluations for reason in own.invalid}
+    if invalid or sight.doubts:
+        return "; ".join([*sorted(invalid), *sight.doubts])
+    if (since := sight.now - max(arms.until, progress.since)) < rules.every_ms:
+        return f"the shares were updated {seconds(since)} ago, and are every {seconds(rules.every_ms)}"
+    if not any(own.events for own in sight.rewards):
+        return f"no reward has matured since the last update, {seconds(since)} ago"
+    return None
+
+
+def _listed(sight: BanditSight, after: Arms) -> str:
+    return ", ".join(
+        f"{name} {_mean(total, weight)} -> {percent(share)}"
+        for name, total, weight, share in zip(sight.names, after.totals, after.weights, after.shares, strict=True)
+    )
+
+
+def _mean(total: float, weight: float) -> str:
+    return f"{total / weight:.4g}" if weight > 0 else "none"

@@ -1,0 +1,31 @@
+"""What a look at the rollout led to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from millstream.consumers.rollout.record import RolloutRecord
+
+Result = Literal["hold", "change", "advice", "lost", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """See the module."""
+
+    result: Result
+    reason: str  # a sentence without a full stop; empty: there is nothing to say
+    action: str = "hold"
+    revision: int = 0  # of the record that was looked at; 0: there is none
+
+
+def held(reason: str, record: RolloutRecord | None = None) -> Looked:
+    """Nothing happens."""
+    return Looked("hold", reason, revision=0 if record is None else record.revision)
+
+
+def failed(reason: str, record: RolloutRecord | None = None) -> Looked:
+    """Nothing happens, because something is away or wrong."""
+    return Looked("failed", reason, revision=0 if record is None else record.revision)

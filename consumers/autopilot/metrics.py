@@ -1,0 +1,89 @@
+"""Every metric of autopilot."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from millstream.consumers.observability.metric import Metric
+from millstream.consumers.observability.metrics import markdown
+
+ACTIVE = Metric(
+    "millstream_autopilot_active", "gauge", "1 while this process decides, 0 while it stands by for another one."
+)
+LOOKS = Metric(
+    "millstream_autopilot_looks_total",
+    "counter",
+    "Looks at the rollout: hold, change (written), advice (mode advise), lost (somebody else changed it meanwhile), failed "
+    "(it couldn't be evaluated or written).",
+    ("result",),
+)
+CHANGES = Metric(
+    "millstream_autopilot_changes_total", "counter", "Changes of the rollout by autopilot, by action.", ("action",)
+)
+HOLDING = Metric(
+    "millstream_autopilot_holding_seconds",
+    "gauge",
+    "How long the rollout has been held for the same reason; 0: there is none. The log and `rollout status` say the reason.",
+)
+FAILING = Metric(
+    "millstream_autopilot_failing",
+    "gauge",
+    "1 while the rollout can't be evaluated, or a decision can't be written. It then stays as it is: also a bad version.",
+)
+STEP = Metric(
+    "millstream_autopilot_step_seconds", "gauge", "How long the current step has taken; 0: no rollout is on its way."
+)
+LABELS = Metric("millstream_autopilot_labels", "gauge", "Matured labels of the step, of the version that has fewer.")
+UNMATURED = Metric(
+    "millstream_autopilot_unmatured_share", "gauge", "Share of the step's events that are not mature, 0 to 1."
+)
+BEHIND = Metric("millstream_autopilot_behind_records", "gauge", "Records of the step that are not read yet.")
+WEBHOOKS = Metric(
+    "millstream_autopilot_webhooks_total",
+    "counter",
+    "Changes sent to the webhook: sent, failed (given up).",
+    ("result",),
+)
+
+ALL: Final = (ACTIVE, LOOKS, CHANGES, HOLDING, FAILING, STEP, LABELS, UNMATURED, BEHIND, WEBHOOKS)
+RESULTS: Final = ("hold", "change", "advice", "lost", "failed")
+_ACTIONS: Final = (
+    *("start", "restart", "step", "watch", "promote", "conclude"),
+    *("rollback", "pause", "await_approval", "inconclusive", "set"),
+)
+
+
+class AutopilotMetrics:
+    """The metrics of one process, in a registry of their own."""
+
+    def __init__(self, pipeline: str) -> None:
+        self.registry = CollectorRegistry()
+        self._pipeline = pipeline
+        self._families: dict[str, Any] = {
+            metric.name: (Counter if metric.kind == "counter" else Gauge)(
+                metric.name, metric.help, ("pipeline", *metric.labels), registry=self.registry
+            )
+            for metric in ALL
+        }
+        # Create each series with 0: if a series started at its first count, `rate` would miss that count.
+        for metric, values in ((LOOKS, RESULTS), (CHANGES, _ACTIONS), (WEBHOOKS, ("sent", "failed"))):
+            for value in values:
+                self.count(metric, 0, value)
+        for metric in ALL:
+            if metric.kind == "gauge":
+                self.set(metric, 0)
+
+    def count(self, metric: Metric, by: float = 1, *labels: str) -> None:
+        """Add to a counter."""
+        self._families[metric.name].labels(self._pipeline, *labels).inc(by)
+
+    def set(self, metric: Metric, value: float) -> None:
+        """Set a gauge."""
+        self._families[metric.name].labels(self._pipeline).set(value)
+
+
+def metrics_markdown() -> str:
+    """The table of docs/rollouts.md."""
+    return markdown(ALL)

@@ -1,0 +1,155 @@
+"""Tells people what autopilot does: one line in the log per change and per new reason to hold, metrics, webhooks."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from millstream.consumers.autopilot import metrics as m
+from millstream.consumers.autopilot.words import AUTOPILOT, kind_of, percent
+from millstream.pipeline.printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.consumers.autopilot.looked import Looked
+    from millstream.consumers.autopilot.metrics import AutopilotMetrics
+    from millstream.consumers.autopilot.step_reading import Reading
+    from millstream.consumers.rollout.progress import Evaluation
+    from millstream.consumers.rollout.record import RolloutRecord
+
+log = logging.getLogger(__name__)
+
+RECENT_MS: Final = 60_000
+"""A process that has just got its turn sends the changes of this time again: the one before may have died before it did."""
+
+
+class Webhooks(Protocol):
+    """As `WebhookThread`."""
+
+    def send(self, change: dict[str, Any]) -> None:
+        """Send a change soon."""
+
+
+class Report:
+    """See the module. For one thread."""
+
+    def __init__(
+        self, metrics: AutopilotMetrics, webhooks: Webhooks | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Args:
+        metrics: get the state.
+        webhooks: get the changes; None: there are none.
+        clock: seconds.
+        """
+        self._metrics = metrics
+        self._webhooks = webhooks
+        self._clock = clock
+        self._told = ""  # the kind of the newest reason
+        self._told_at = 0.0
+
+    def changes(self, records: list[RolloutRecord], since: int) -> None:
+        """Tell of the changes that were read. `since`: those before this time are old, ms since the epoch."""
+        for record in records:
+            if record.at < since:
+                continue
+            log.info("%s", change_line(record))
+            if self._webhooks is not None:
+                self._webhooks.send(as_change(record))
+
+    def looked(self, looked: Looked, pipeline: str) -> None:
+        """Tell of a look."""
+        self._metrics.count(m.LOOKS, 1, looked.result)
+        self._metrics.set(m.FAILING, looked.result == "failed")
+        if looked.result == "change":
+            self._metrics.count(m.CHANGES, 1, looked.action)
+        if looked.result in ("change", "lost"):
+            self._told, self._told_at = "", self._clock()
+            self._metrics.set(m.HOLDING, 0)
+            return
+        kind = f"{looked.revision} {looked.result} {kind_of(looked.reason)}"
+        if kind != self._told:
+            self._told, self._told_at = kind, self._clock()
+            self._tell(looked, pipeline)
+        self._metrics.set(m.HOLDING, self._clock() - self._told_at if looked.reason else 0)
+
+    def step(self, reading: Reading, found: Evaluation, since: int) -> None:
+        """Put a step's state into the metrics."""
+        self._metrics.set(m.STEP, max(0, reading.now - since) / 1000)
+        self._metrics.set(m.LABELS, found.labels)
+        self._metrics.set(m.UNMATURED, found.unmatured_share)
+        self._metrics.set(m.BEHIND, reading.evaluator.behind)
+
+    def idle(self) -> None:
+        """No rollout is on its way."""
+        for metric in (m.STEP, m.LABELS, m.UNMATURED, m.BEHIND):
+            self._metrics.set(metric, 0)
+
+    def turn(self, *, is_ours: bool) -> None:
+        """Whether this process decides."""
+        self._metrics.set(m.ACTIVE, is_ours)
+        self._told = ""
+        if not is_ours:
+            self.idle()
+            self._metrics.set(m.HOLDING, 0)
+            self._metrics.set(m.FAILING, 0)
+
+    def _tell(self, looked: Looked, pipeline: str) -> None:
+        if not looked.reason:
+            return
+        reason = printable(looked.reason)
+        if looked.result == "advice":
+            log.info("advice at revision %d: %s", looked.revision, reason)
+            if self._webhooks is not None:
+                self._webhooks.send(
+                    {
+                        "pipeline": pipeline,
+                        "revision": looked.revision,
+                        "action": looked.action,
+                        "reason": looked.reason,
+                        "by": AUTOPILOT,
+                        "advised": True,
+                    }
+                )
+        elif looked.result == "failed":
+            log.warning("the rollout stays as it is: %s", reason)
+        else:
+            log.info("holds: %s", reason)
+
+
+def change_line(record: RolloutRecord) -> str:
+    """A change, on one line."""
+    mark = " (emergency)" if record.emergency else ""
+    return printable(
+        f"revision {record.revision}: {record.action}{mark} by {record.by}: {_shares(record)}, {record.state} ({record.reason})"
+    )
+
+
+def as_change(record: RolloutRecord) -> dict[str, Any]:
+    """The body of the webhook: the change, and the state after it. Shares are in percent."""
+    return {
+        "pipeline": record.pipeline,
+        "rollout": record.rollout,
+        "revision": record.revision,
+        "at": record.at,
+        "by": record.by,
+        "action": record.action,
+        "reason": record.reason,
+        "emergency": record.emergency,
+        "advised": False,
+        "strategy": record.strategy,
+        "state": record.state,
+        "variants": [
+            {"name": own.name, "model": own.model, "version": own.version, "share": share / 100}
+            for own, share in zip(record.variants, record.shares, strict=True)
+        ],
+        "before": {"state": record.before_state, "shares": [share / 100 for share in record.before_shares]},
+    }
+
+
+def _shares(record: RolloutRecord) -> str:
+    return ", ".join(
+        f"{own.name} (version {own.version}) {percent(share)}"
+        for own, share in zip(record.variants, record.shares, strict=True)
+    )

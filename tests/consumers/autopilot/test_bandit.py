@@ -1,0 +1,124 @@
+"""Bandits: shares follow rewards, arms with a breach are stopped, and nothing is counted twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream.consumers.rollout.bandit import Rewards
+from millstream.consumers.rollout.changes import Memory
+from tests.consumers.autopilot.desk import FAILING, GOOD, MINUTE, START, WORSE, Desk, pipeline_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BANDIT = """\
+strategy: bandit
+arms: [2, 3]
+longest: 1h
+metrics: {reward: {field: revenue, margin: 0.5}}
+"""
+FIRST_BEST = (Rewards(500, 100, 100), Rewards(500, 300, 300), Rewards(500, 100, 100))
+NONE = (Rewards(0, 0, 0),) * 3
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    desk = Desk(pipeline_of(tmp_path, BANDIT))
+    desk.start(2, 3)
+    desk.found.rewards = FIRST_BEST
+    return desk
+
+
+def shares(desk: Desk) -> tuple[int, ...]:
+    return tuple(own // 100 for own in desk.record.shares)
+
+
+def test_shares_follow_the_rewards(desk: Desk) -> None:
+    assert shares(desk) == (34, 33, 33)
+    looked = desk.look(1)
+    assert (looked.action, desk.record.state) == ("set", "running")
+    assert looked.reason == "rewards: primary 0.2 -> 1 %, v2 0.6 -> 98 %, v3 0.2 -> 1 %"
+    assert shares(desk) == (1, 98, 1)
+    assert Memory.of(desk.record).progress.share == 9900
+
+
+def test_each_reward_counts_once_also_after_a_restart(desk: Desk) -> None:
+    desk.look(1)
+    desk.autopilot = desk.hire()
+    desk.look(0.5)
+    assert desk.asked[-1] == (START + MINUTE, desk.now)
+    assert "the shares were updated 30 s ago" in desk.look().reason
+    desk.look(0.5)
+    assert desk.asked[-1] == (START + MINUTE, START + 2 * MINUTE)
+    arms = Memory.of(desk.record).arms
+    assert arms is not None
+    assert arms.until == START + 2 * MINUTE
+
+
+def test_change_by_a_person_loses_no_reward(desk: Desk) -> None:
+    desk.look(1)
+    desk.now += MINUTE
+    desk.command("pause")
+    desk.look(1)
+    desk.command("resume")
+    desk.look(1)
+    assert desk.asked[-1][0] == START + MINUTE
+
+
+def test_without_rewards_nothing_changes(desk: Desk) -> None:
+    desk.found.rewards = NONE
+    assert "no reward has matured" in desk.look(5).reason
+    assert desk.record.revision == 1
+
+
+def test_arm_with_a_breach_gets_no_more_events(desk: Desk) -> None:
+    desk.look(1)
+    desk.by_candidate = {1: FAILING}
+    assert desk.look(0.1).action == "set"
+    assert desk.record.reason.startswith("stopped v2: errors is too bad")
+    assert shares(desk)[1] == 0
+    assert desk.look(0.1).result == "hold"  # it is told once
+
+
+def test_last_arm_with_a_breach_ends_the_rollout(desk: Desk) -> None:
+    desk.found.verdicts = FAILING
+    assert desk.look(0.1).action == "rollback"
+    assert (desk.record.state, shares(desk)) == ("rolled_back", (100, 0, 0))
+
+
+def test_breach_may_pause_a_bandit(tmp_path: Path) -> None:
+    desk = Desk(pipeline_of(tmp_path, f"{BANDIT}on_breach: pause"))
+    desk.start(2, 3)
+    desk.found.rewards = FIRST_BEST
+    desk.by_candidate = {2: FAILING}
+    assert desk.look().action == "pause"
+    assert "paused" in desk.look(5).reason
+    assert shares(desk) == (34, 33, 33)
+
+
+def test_invalid_comparison_holds_quality(desk: Desk) -> None:
+    desk.found.verdicts, desk.found.invalid = WORSE, ("labels come more often for one variant",)
+    assert desk.look(5).reason == "labels come more often for one variant"
+    desk.found = replace(desk.found, invalid=(), verdicts=GOOD, late=5 * MINUTE)
+    assert "behind" in desk.look().reason
+
+
+def test_guardrails_begin_anew_after_the_longest_time(desk: Desk) -> None:
+    for _ in range(61):
+        desk.look(1)
+    progress = Memory.of(desk.record).progress
+    assert (progress.epoch, progress.since) == (2, START + 60 * MINUTE)
+    # Rewards that were on their way then are still read.
+    assert [own.since for own in desk.opened] == [START - 10 * MINUTE, START + 50 * MINUTE]
+
+
+def test_advice_on_a_bandit(tmp_path: Path) -> None:
+    desk = Desk(pipeline_of(tmp_path, f"{BANDIT}mode: advise"))
+    desk.start(2, 3)
+    desk.found.rewards = FIRST_BEST
+    looked = desk.look(1)
+    assert (looked.result, looked.reason[:17]) == ("advice", "would set: reward")
+    assert desk.record.revision == 1
