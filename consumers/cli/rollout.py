@@ -8,6 +8,13 @@ import time
 import uuid
 
 from millstream.consumers.cli.given import read_pipeline
+from millstream.consumers.cli.rollout_figures import (
+    figure_lines,
+    figures_as_json,
+    figures_of,
+    needed_benefits,
+    verdict_table,
+)
 from millstream.consumers.cli.rollout_start import entry_of
 from millstream.consumers.cli.rollout_wait import wait
 from millstream.consumers.cli.rollout_words import (
@@ -52,12 +59,21 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _status(pipeline: Pipeline, reader: ControlReader, args: argparse.Namespace) -> int:
+    record, now = reader.record, _now()
+    found = None if record is None else figures_of(pipeline, open_store(pipeline), record)
+    needed = needed_benefits(pipeline)
     if args.json:
-        print(json.dumps(as_json(pipeline, reader.record, reader.problem)))
+        evaluation = {} if found is None else {"evaluation": figures_as_json(found, needed)}
+        print(json.dumps(as_json(pipeline, record, reader.problem) | evaluation))
         return 0
-    lines = without_rollout(pipeline) if reader.record is None else status_lines(pipeline, reader.record, _now())
+    lines = without_rollout(pipeline) if record is None else status_lines(pipeline, record, now)
     problem = [f"problem   {reader.problem}"] if reader.problem else []
     print("\n".join([*(lines if not reader.unknown else []), *problem]))
+    if record is not None and found is not None:
+        for line in figure_lines(found, record, now):
+            print(line)
+        if not isinstance(found, str):
+            print_table(verdict_table(found, needed))
     return 0
 
 

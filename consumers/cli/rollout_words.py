@@ -117,7 +117,7 @@ def rollout_lines(pipeline: Pipeline) -> list[str]:
     )
     return [
         what,
-        f"each step takes {_span(round(rollout.bake * 1000))}{labels} or more, and is judged by {judged}; {acts}",
+        f"each step takes {span(round(rollout.bake * 1000))}{labels} or more, and is judged by {judged}; {acts}",
     ]
 
 
@@ -137,7 +137,7 @@ def _state(pipeline: Pipeline, record: RolloutRecord, now: int) -> str:
     shares = steps_of(rollout_of(pipeline), record.strategy).shares
     where = f", step {progress.step + 1} of {len(shares)}" if progress.step < len(shares) else ""
     advice = ", autopilot only advises" if record.mode == "advise" and record.strategy != "manual" else ""
-    return f"{record.state}{where}{advice}, since {_time(progress.since)} ({_span(now - progress.since)}); {commands}"
+    return f"{record.state}{where}{advice}, since {_time(progress.since)} ({span(now - progress.since)}); {commands}"
 
 
 def _allowed(record: RolloutRecord) -> Sequence[str]:
@@ -245,7 +245,8 @@ def _iso(at: int) -> str:
         return str(at)
 
 
-def _span(ms: int) -> str:
+def span(ms: int) -> str:
+    """A span of time, such as `12 min`."""
     for size, unit in _UNITS:
         if ms >= size:
             return f"{ms / size:.3g} {unit}"

@@ -59,6 +59,7 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
     monkeypatch.setattr(rollout, "require_control_topic", lambda *_: None)
     monkeypatch.setattr(rollout, "open_reader", reader)
     monkeypatch.setattr(rollout, "open_writer", writer)
+    monkeypatch.setattr(rollout, "figures_of", lambda *_: "not read here")
     return made
 
 

@@ -1,0 +1,129 @@
+"""What autopilot found in the current step of a rollout: for people, and as JSON."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from millstream.consumers.cli.rollout_words import span
+from millstream.consumers.evaluation.figures import StepFigures
+from millstream.consumers.evaluation.latency import metric_of
+from millstream.consumers.evaluation.topic import read_figures
+from millstream.consumers.rollout.changes import Memory
+from millstream.consumers.rollout.declared import metric_rules
+from millstream.consumers.rollout.judging import Verdict
+from millstream.consumers.rollout.progress import ENDED
+from millstream.consumers.rollout.record import RolloutRecord
+from millstream.pipeline.pipeline import Pipeline
+from millstream.pipeline.printable import printable
+from millstream.schemas.errors import SchemaError
+from millstream.schemas.store import SchemaStore
+from millstream.topics.errors import TopicsError
+
+OLD_MS: Final = 60_000  # autopilot publishes every 10 s
+
+
+def figures_of(pipeline: Pipeline, store: SchemaStore, record: RolloutRecord) -> StepFigures | str:
+    """The newest figures of the record's step, or why there are none."""
+    try:
+        epoch = Memory.of(record).progress.epoch
+        steps = [own for own in read_figures(pipeline, store) if own.rollout == record.rollout]
+    except (TopicsError, SchemaError, ValueError) as error:
+        return f"not known: {error}"
+    # After the end, the last step's figures are what it was decided on.
+    found = [own for own in steps if own.epoch == epoch or record.state in ENDED]
+    if not found:
+        return "not yet: `millstream autopilot` evaluates it, within a minute after it has started"
+    return found[-1]
+
+
+def figure_lines(found: StepFigures | str, record: RolloutRecord, now: int) -> list[str]:
+    """When the step was evaluated, what autopilot said, and how much is still to come. `now`: ms since the epoch."""
+    if isinstance(found, str):
+        # A manual rollout needs no autopilot.
+        return [] if record.state in ENDED or record.strategy == "manual" else [printable(f"evaluated {found}")]
+    age = now - found.now
+    late = " ago: autopilot doesn't run, or it can't evaluate (its log says why)"
+    lines = [f"evaluated {span(age)}{late if age > OLD_MS and record.state not in ENDED else ' ago'}"]
+    lines += [f"found     {note}" for note in found.notes]
+    labels = ", ".join(f"{own.labels:,} matured labels of {own.candidate}" for own in found.candidates)
+    lines.append(
+        f"so far    {labels}; {found.unmatured_share:.0%} of the events are not mature; {found.behind:,} records unread"
+    )
+    lines += [f"invalid   {reason}" for own in found.candidates for reason in own.invalid]
+    return [printable(line) for line in lines]
+
+
+def verdict_table(found: StepFigures, needed: Mapping[str, str]) -> Table:
+    """The verdict of each metric. `needed`: of `needed_benefits`."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("variant", "metric", "verdict", "benefit", "interval", "needed"):
+        table.add_column(heading, overflow="fold")
+    for own in found.candidates:
+        for verdict in own.verdicts:
+            cells = (own.candidate, *_cells(verdict), needed.get(_key(verdict), "-"))
+            table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table
+
+
+def needed_benefits(pipeline: Pipeline) -> dict[str, str]:
+    """Metric -> the lower bound of the benefit that it needs; for a metric in a segment with `@` behind its name."""
+    found: dict[str, str] = {}
+    for rule in metric_rules(pipeline):
+        found[rule.name] = f"> {rule.threshold:g}"
+        if rule.segment_margin is not None:
+            found[f"{rule.name}@"] = f"> {rule.in_segments().threshold:g}"
+    if (rollout := pipeline.rollout) is not None:
+        latency = rollout.metrics.latency
+        found[metric_of(latency.quantile)] = f"> {1 - latency.at_most:g}"
+    return found
+
+
+def figures_as_json(found: StepFigures | str, needed: Mapping[str, str]) -> dict[str, Any]:
+    """The evaluation, for programs. A bound that is not known is null."""
+    if isinstance(found, str):
+        return {"problem": found}
+    return {
+        "at": found.now,
+        "epoch": found.epoch,
+        "notes": list(found.notes),
+        "unmatured_share": found.unmatured_share,
+        "behind": found.behind,
+        "candidates": [
+            {
+                "variant": own.candidate,
+                "labels": own.labels,
+                "invalid": list(own.invalid),
+                "metrics": [_as_json(verdict, needed) for verdict in own.verdicts],
+            }
+            for own in found.candidates
+        ],
+    }
+
+
+def _as_json(verdict: Verdict, needed: Mapping[str, str]) -> dict[str, Any]:
+    bounds = {"benefit": verdict.estimate, "lower": verdict.lower, "upper": verdict.upper}
+    return {
+        "metric": verdict.metric,
+        "segment": verdict.segment,
+        "outcome": verdict.outcome,
+        **{name: value if value is not None and math.isfinite(value) else None for name, value in bounds.items()},
+        "needed": needed.get(_key(verdict)),
+    }
+
+
+def _key(verdict: Verdict) -> str:
+    return verdict.metric if verdict.segment is None else f"{verdict.metric}@"
+
+
+def _cells(verdict: Verdict) -> Sequence[str]:
+    name = verdict.metric if verdict.segment is None else f"{verdict.metric} in {verdict.segment}"
+    if verdict.lower is None or verdict.upper is None:
+        return name, verdict.outcome, _number(verdict.estimate), "-"
+    return name, verdict.outcome, _number(verdict.estimate), f"[{verdict.lower:.4g}, {verdict.upper:.4g}]"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.4g}"

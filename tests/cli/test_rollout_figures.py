@@ -1,0 +1,71 @@
+"""What `millstream rollout status` shows of the evaluation."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from millstream.consumers.cli.rollout_figures import figure_lines, figures_as_json, needed_benefits, verdict_table
+from millstream.consumers.evaluation.figures import CandidateVerdicts, StepFigures, WindowFigures
+from millstream.consumers.rollout.judging import Verdict
+from tests.consumers.autopilot.desk import MINUTE, START, Desk, pipeline_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+METRICS = "metrics: {accuracy: {margin: 0.02, segment_margin: 0.1}, latency: {quantile: 0.95, at_most: 1.5}}"
+VERDICTS = (
+    Verdict("errors", "pass", 0.0, -0.001, 0.002, service=True),
+    Verdict("latency_p95", "undecided", None, -math.inf, 1.0, service=True),
+    Verdict("accuracy", "undecided", 0.004, -0.03, 0.04),
+    Verdict("accuracy", "breach", -0.3, -0.4, -0.2, segment="country=DE"),
+)
+FIGURES = StepFigures(
+    "flights", "r1", 1, 1, START, START + MINUTE, 0.25, 3, ("autopilot: hold: 120 of 500 matured labels",), (),
+    (CandidateVerdicts("canary", 120, ("the sample ratio is off",), VERDICTS),), (), WindowFigures(None, None, ()), (),
+)  # fmt: skip
+
+
+def text_of(folder: Path) -> list[str]:
+    console = Console(width=140)
+    with console.capture() as capture:
+        console.print(verdict_table(FIGURES, needed_benefits(pipeline_of(folder, METRICS))))
+    return [" ".join(line.split()) for line in capture.get().splitlines()]
+
+
+def test_each_metric_shows_its_estimate_its_interval_and_what_it_needs(tmp_path: Path) -> None:
+    assert text_of(tmp_path) == [
+        "variant metric verdict benefit interval needed",
+        "canary errors pass +0 [-0.001, 0.002] > -0.005",
+        "canary latency_p95 undecided - [-inf, 1] > -0.5",
+        "canary accuracy undecided +0.004 [-0.03, 0.04] > -0.02",
+        "canary accuracy in country=DE breach -0.3 [-0.4, -0.2] > -0.1",
+    ]
+
+
+def test_lines_say_the_reason_the_labels_and_what_is_still_to_come(tmp_path: Path) -> None:
+    desk = Desk(pipeline_of(tmp_path))
+    desk.start(2)
+    assert figure_lines(FIGURES, desk.record, START + MINUTE + 5000) == [
+        "evaluated 5 s ago",
+        "found     autopilot: hold: 120 of 500 matured labels",
+        "so far    120 matured labels of canary; 25% of the events are not mature; 3 records unread",
+        "invalid   the sample ratio is off",
+    ]
+    assert "autopilot doesn't run" in figure_lines(FIGURES, desk.record, START + 9 * MINUTE)[0]
+    assert figure_lines("not yet", desk.record, 0) == ["evaluated not yet"]
+    assert figure_lines("not yet", replace(desk.record, strategy="manual"), 0) == []
+
+
+def test_json_has_no_infinity(tmp_path: Path) -> None:
+    found = figures_as_json(FIGURES, needed_benefits(pipeline_of(tmp_path, METRICS)))
+    [candidate] = json.loads(json.dumps(found, allow_nan=False))["candidates"]
+    assert candidate["metrics"][1] == {
+        "metric": "latency_p95", "segment": None, "outcome": "undecided", "benefit": None, "lower": None, "upper": 1.0,
+        "needed": "> -0.5",
+    }  # fmt: skip
+    assert figures_as_json("not yet", {}) == {"problem": "not yet"}
