@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 class Worker:
     """One worker process; a context manager that leaves none behind."""
 
+    command = "work"
+
     def __init__(
         self,
         pipeline: Path,
@@ -32,8 +34,8 @@ class Worker:
         env: Mapping[str, str] | None = None,
         program: Sequence[str] = MILLSTREAM,
     ) -> None:
-        self._log = pipeline.with_name(f"worker-{os.urandom(4).hex()}.log")
-        command = [*program, "work", str(pipeline), "--metrics-port", "0"]
+        self._log = pipeline.with_name(f"{self.command}-{os.urandom(4).hex()}.log")
+        command = [*program, self.command, str(pipeline), "--metrics-port", "0"]
         self._process = start([*command, *options], self._log, cwd=cwd, env={**os.environ, **(env or {})})
 
     @property
