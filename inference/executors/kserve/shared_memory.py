@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 LEAST_BYTES = 1 << 15  # a smaller request takes no less time with shared memory (docs/executors.md)
 MOST_REGIONS = 64  # requests in flight beyond these have their tensors in them
 REST = 60.0  # seconds until a region is used again whose request was abandoned: the server may still read it
-REGISTER_TIMEOUT = 10.0  # seconds
-UNREGISTER_TIMEOUT = 1.0  # seconds
+REGISTER_TIMEOUT = 10.0  # seconds; to unregister a region may take as long
+CLOSE_TIMEOUT = 1.0  # seconds to unregister all regions at the end
 _NO_ANSWER = {"CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE"}
 _AWAY = {"DEADLINE_EXCEEDED", "UNAVAILABLE"}
 
@@ -79,7 +79,7 @@ class SharedMemoryEndpoint(GrpcEndpoint):
         regions = [*self._free, *(region for _, region in self._resting)]
         self._free.clear()
         self._resting.clear()
-        await asyncio.gather(*map(self._drop, regions))
+        await asyncio.gather(*(self._drop(region, CLOSE_TIMEOUT) for region in regions))
         await super().close()
 
     async def _ask(
@@ -154,15 +154,15 @@ class SharedMemoryEndpoint(GrpcEndpoint):
             raise
         return region
 
-    async def _drop(self, region: Region) -> None:
+    async def _drop(self, region: Region, timeout: float = REGISTER_TIMEOUT) -> None:
         self._count -= 1
         region.close()
-        await self._unregister(region.name)
+        await self._unregister(region.name, timeout)
 
-    async def _unregister(self, name: str) -> None:
+    async def _unregister(self, name: str, timeout: float = REGISTER_TIMEOUT) -> None:
         try:
             request = SystemSharedMemoryUnregisterRequest(name=name)
-            await self._stub.SystemSharedMemoryUnregister(request, **self._within(UNREGISTER_TIMEOUT))
+            await self._stub.SystemSharedMemoryUnregister(request, **self._within(timeout))
         except AioRpcError as error:  # the next worker that starts does it
             log.debug("%s", self._said(error))
 
