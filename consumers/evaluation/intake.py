@@ -80,17 +80,17 @@ class PredictionIntake:
     def __init__(self, state: StepState, store: SchemaStore, form: str) -> None:
         self._state = state
         self._settings = state.settings
-        self._reader = PredictionReader(state.settings, store, form)
+        self.reader = PredictionReader(state.settings, store, form)
         self._filter = StepFilter(state.settings)
 
     def rows(self, fetched: Fetched) -> Rows:
         """The rows of the events that belong to the step. Raises SchemaUnavailable."""
-        parts = [self._rows(fetched, part) for part in self._reader.read(fetched.values)]
+        parts = [self._rows(fetched, part) for part in self.reader.read(fetched.values)]
         return np.concatenate(parts) if parts else empty_events(self._state.dtype, 0)
 
     def reference(self, fetched: Fetched) -> Floats:
         """The watched fields of any predictions: [predictions, fields]. Raises SchemaUnavailable."""
-        events = self._reader.fields_of(fetched.values)
+        events = self.reader.fields_of(fetched.values)
         fields = self._settings.fields
         return field_values([[event.get(field) for event in events] for field in fields], len(events))
 

@@ -86,14 +86,14 @@ class PredictionReader:
         self._can_be_fast = form == "avro" and settings.scoring.classes is None
         self._item = settings.scoring.item
         self._store = store
-        self._fast: FastReader | None = None
+        self.fast: FastReader | None = None  # once the first prediction has shown its types
 
     def read(self, values: Sequence[bytes | None]) -> list[PredictionColumns]:
         """The predictions that name a rollout. Raises SchemaUnavailable."""
         packed = [value or b"" for value in values]
-        if self._fast is None:
+        if self.fast is None:
             return [self._one_by_one(packed, np.arange(len(packed)))]
-        fast, left = self._fast.read(packed)
+        fast, left = self.fast.read(packed)
         slow = self._one_by_one([packed[place] for place in left.tolist()], left)
         return [own for own in (fast, slow) if own is not None and len(own.places)]
 
@@ -106,7 +106,7 @@ class PredictionReader:
         read = self._datums.read(values)
         rows = [row for row, datum in enumerate(read) if datum is not None and isinstance(datum.get("rollout"), dict)]
         found = [datum for datum in (read[row] for row in rows) if datum is not None]
-        if found and self._can_be_fast and self._fast is None:
+        if found and self._can_be_fast and self.fast is None:
             self._begin_fast(found[0])
         choices = [datum["rollout"] for datum in found]
         scored = [self._scores.of(datum["outputs"]) for datum in found]
@@ -131,7 +131,7 @@ class PredictionReader:
         self._scores.of(datum["outputs"])
         event = datum.get("event") or {}
         try:
-            self._fast = FastReader(
+            self.fast = FastReader(
                 self._store, self._scores.output, self._item, {name: event.get(name) for name in self._fields}
             )
         except (BadFieldError, BadPathError, ValueError):

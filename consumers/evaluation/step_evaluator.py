@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_MOST_RECORDS: Final = 5000  # of one read
+MOST_RECORDS: Final = 5000  # of one read
 _WAIT: Final = 0.1  # seconds that one read waits for records
-_REFRESH_EVERY: Final = 60.0  # seconds between two looks for new partitions
+REFRESH_EVERY: Final = 60.0  # seconds between two looks for new partitions
 
 
 class StepEvaluator:
@@ -66,16 +66,16 @@ class StepEvaluator:
         client = pipeline.client_config()
         self._predictions = PredictionIntake(self.state, store, pipeline.output.format)
         begin = self.settings.begin
-        self._intakes: dict[str, Callable[[Fetched], Rows]] = {}
+        self.intakes: dict[str, Callable[[Fetched], Rows]] = {}  # by topic, except for the labels
         if self.settings.paired:
-            self._intakes[pipeline.comparison.topic] = ComparisonIntake(self.state, store).rows
+            self.intakes[pipeline.comparison.topic] = ComparisonIntake(self.state, store).rows
         else:
-            self._intakes[pipeline.output.topic] = self._predictions.rows
-            self._intakes[pipeline.dead_letters.topic] = LetterIntake(self.state, store).rows
+            self.intakes[pipeline.output.topic] = self._predictions.rows
+            self.intakes[pipeline.dead_letters.topic] = LetterIntake(self.state, store).rows
         self._refreshed = time.monotonic()
         self._undone: deque[tuple[Callable[[Fetched], Rows], Callable[[Rows], None], Fetched]] = deque()
         self._labels: SinceReader | None = None
-        self._events = SinceReader(client, dict.fromkeys(self._intakes, begin))
+        self._events = SinceReader(client, dict.fromkeys(self.intakes, begin))
         try:
             if self.settings.fields:
                 values = self._predictions.reference
@@ -162,8 +162,8 @@ class StepEvaluator:
         self.close()
 
     def _read_events(self) -> int:
-        found = self._events.read(_MOST_RECORDS, _WAIT)
-        self._undone += [(self._intakes[topic], self.state.held.add, fetched) for topic, fetched in found.items()]
+        found = self._events.read(MOST_RECORDS, _WAIT)
+        self._undone += [(self.intakes[topic], self.state.held.add, fetched) for topic, fetched in found.items()]
         return sum(map(len, found.values()))
 
     def _read_labels(self) -> int:
@@ -171,7 +171,7 @@ class StepEvaluator:
         labels = self._labels
         if labels is None or labels.read_until > self._events.read_until + self.settings.early:
             return 0
-        found = labels.read(_MOST_RECORDS, _WAIT if self._events.is_at_end else 0)
+        found = labels.read(MOST_RECORDS, _WAIT if self._events.is_at_end else 0)
         self._undone += [(self._label_rows, self.state.held.add_labels, fetched) for fetched in found.values()]
         return sum(map(len, found.values()))
 
@@ -206,7 +206,7 @@ class StepEvaluator:
         return self._events.is_at_end and (self._labels is None or self._labels.is_at_end)
 
     def _refresh(self) -> None:
-        if time.monotonic() - self._refreshed >= _REFRESH_EVERY:
+        if time.monotonic() - self._refreshed >= REFRESH_EVERY:
             self._refreshed = time.monotonic()
             for reader in (self._events, self._labels):
                 if reader is not None:

@@ -100,7 +100,7 @@ def test_topics_are_read_from_the_steps_begin_and_again_with_the_same_results(
             topics.records[topic] += [replace(own, offset=own.offset + 10_000) for own in records]
         whole = read(evaluator)
         assert whole.to_json() == expected(pipeline, topics).to_json()
-    monkeypatch.setattr(step_evaluator, "_MOST_RECORDS", 37)
+    monkeypatch.setattr(step_evaluator, "MOST_RECORDS", 37)
     with StepEvaluator(pipeline, record_of()) as evaluator:  # as after a kill
         assert read(evaluator).to_json() == whole.to_json()
         assert evaluator.evaluation(NOW) == evaluator.state.evaluation(NOW, 1)
@@ -135,7 +135,7 @@ def test_figures_are_published_and_the_next_step_goes_on_with_the_sample_ratio(p
 
 @pytest.mark.full
 def test_new_partitions_are_read_too(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_evaluator, "_REFRESH_EVERY", 0.0)
+    monkeypatch.setattr(step_evaluator, "REFRESH_EVERY", 0.0)
     events = [replace(own, dead=False) for own in events_of(100)]
     topics = Topics()
     topics.write(events[:50])
@@ -178,14 +178,14 @@ def test_record_that_breaks_the_decoder_is_left_out_alone(pipeline: Pipeline, mo
     write(pipeline, topics)
     with StepEvaluator(pipeline, record_of()) as evaluator:
         broken = topics.records["predictions"][70].value
-        intake = evaluator._intakes[pipeline.output.topic]
+        intake = evaluator.intakes[pipeline.output.topic]
 
         def breaks(fetched: Fetched) -> Rows:
             if broken in fetched.values:
                 raise RuntimeError("broken")
             return intake(fetched)
 
-        monkeypatch.setitem(evaluator._intakes, pipeline.output.topic, breaks)
+        monkeypatch.setitem(evaluator.intakes, pipeline.output.topic, breaks)
         found = read(evaluator)
         assert evaluator.unreadable == 1
     lost = next(own for own in events if own.id.encode() in broken)
