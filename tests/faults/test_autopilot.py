@@ -31,7 +31,8 @@ def actions(live: Live) -> list[str]:
 def test_canary_goes_on_through_kills_of_everything(kafka: Broker, tmp_path: Path) -> None:
     """Two autopilots and two workers. The active autopilot and a worker are killed again and again, at any moment."""
     chance = random.Random(29)
-    live = Live(tmp_path, kafka, 1, 2, candidate="latest", steps=[20, 60], bake="8s", watch="8s")
+    once = {"delivery": "exactly_once", "limits": {"crash_attempts": 1000}}
+    live = Live(tmp_path, kafka, 1, 2, candidate="latest", steps=[20, 60], bake="8s", watch="8s", sections=once)
     workers, pilots = [live.worker(), live.worker()], [live.autopilot(), live.autopilot()]
     logs: list[str] = []
     kills = 0
