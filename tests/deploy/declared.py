@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from prometheus_client import CollectorRegistry
 
+from millstream.consumers.autopilot import metrics as autopilot
 from millstream.consumers.comparison import metrics as comparison
 from millstream.consumers.observability import metrics as worker
 from millstream.consumers.observability.lag_metrics import LagCollector, LagLook
@@ -36,7 +37,7 @@ def rules(file: str) -> list[dict[str, Any]]:
 def served() -> dict[str, frozenset[str]]:
     """What can be asked for, with the labels that each may have."""
     found = {"up": ON_ALL}
-    for metric in (*worker.ALL, *comparison.ALL):
+    for metric in (*worker.ALL, *comparison.ALL, *autopilot.ALL):
         for name, extra in _series(metric.name, metric.kind):
             found[name] = ON_ALL | {"pipeline", *metric.labels, *extra}
     for family in _run_registry().collect():
