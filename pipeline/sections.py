@@ -364,7 +364,7 @@ class Model(ModelSettings, NamedModel):
         validate_default=True,
         description="How often a worker looks whether `latest` or the alias in `version` names another version. It then loads "
         "that one beside the one that answers, and switches between two batches (`millstream docs reload`). A number is looked "
-        "up once.",
+        "up once. Autopilot looks at `rollout.candidate` as often.",
     )
 
 

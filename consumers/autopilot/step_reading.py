@@ -135,7 +135,9 @@ class StepReading:
         except BaseException:
             self.close()  # the next look begins anew, perhaps at another broker
             raise
-        now, until = self._now(), min(self._now(), evaluator.read_until)
+        now = self._now()
+        # As long as nothing was read, it is not known for which time.
+        until = min(now, max(evaluator.read_until, since))
         sight = Sight(now, until, evaluator.behind, progress.since, evaluator.arrivals)
         labels = (f"labels can't be read: {self._no_labels.rstrip('.')}",) if self._no_labels else ()
         return Reading(evaluator, now, until, (*labels, *doubts(record, sight)))

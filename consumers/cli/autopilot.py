@@ -46,7 +46,6 @@ log = logging.getLogger("millstream")
 
 OWN_LOGGERS = ("millstream",)
 STALL_AFTER = 120.0  # seconds without a turn of the loop after which the process is not live; one look may take some
-CANDIDATE_INTERVAL = 10.0  # seconds between two looks at what `rollout.candidate` names
 
 
 def run(args: argparse.Namespace) -> int:
@@ -92,8 +91,8 @@ def build(pipeline: Pipeline, rollout: Rollout, report: Report, stack: ExitStack
     reading = partial(StepReading, partial(_evaluator, pipeline), now_ms, has_labels=pipeline.labels is not None)
     candidate = None
     if rollout.candidate is not None:
-        find = partial(_candidate, pipeline, rollout.candidate)
-        candidate = stack.enter_context(CandidateWatch(find, CANDIDATE_INTERVAL))
+        find = partial(_candidate, PipelineModels(pipeline), rollout.candidate)
+        candidate = stack.enter_context(CandidateWatch(find, pipeline.model.poll_interval))
     shadows = None
     if rollout.start_after_shadow is not None:
         shadows = ShadowWatch(
@@ -124,12 +123,12 @@ def _evaluator(pipeline: Pipeline, record: RolloutRecord, since: int, *, labels:
     return StepEvaluator(pipeline if labels else pipeline.model_copy(update={"labels": None}), record, since=since)
 
 
-def _candidate(pipeline: Pipeline, named: int | str) -> int:
+def _candidate(models: PipelineModels, named: int | str) -> int:
     """The version that `rollout.candidate` names now. Raises NotServed."""
     if isinstance(named, int):
         return named
-    models = PipelineModels(pipeline)
-    return wanted_now(lambda: models.source, models.name, named, pipeline.at("rollout", "candidate")).version
+    place = models.pipeline.at("rollout", "candidate")
+    return wanted_now(lambda: models.source, models.name, named, place).version
 
 
 def _entry(pipeline: Pipeline, version: int, current: RolloutRecord | None) -> tuple[Steps, Entry]:
