@@ -141,6 +141,7 @@ class Desk:
         self.rollout = self.pipeline.rollout
         if self.rollout.candidate is not None:
             self.candidate = CandidateWatch(lambda: 0, 1)
+        self.report = Report(self.metrics, self, lambda: self.now / 1000)
         self.autopilot = self.hire()
         self._reader = TopicReader(self.topic)
 
@@ -163,7 +164,7 @@ class Desk:
             Starts(
                 self.pipeline, self._entry, candidate=self.candidate, shadows=shadows, clock=lambda: self.now / 1000
             ),
-            Report(self.metrics, self, lambda: self.now / 1000),
+            self.report,
             lambda: self.now,
         )
 

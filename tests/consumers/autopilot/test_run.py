@@ -41,8 +41,7 @@ class FakeTurn:
 def run(desk: Desk, script: list[bool], **of: Any) -> FakeTurn:
     stop = threading.Event()
     turn = FakeTurn(script, stop, **of)
-    report: Any = desk.autopilot._report
-    run_until_stopped(desk.autopilot, turn, report, Health(10), every=1.0, stop=stop, clock=lambda: turn.now)
+    run_until_stopped(desk.autopilot, turn, desk.report, Health(10), every=1.0, stop=stop, clock=lambda: turn.now)
     return turn
 
 

@@ -30,6 +30,7 @@ class Hook(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.codes = list(codes)
         self.got: list[tuple[dict[str, str], Any]] = []
+        self.came = threading.Event()  # set once a request is here
         self.go = threading.Event()
         self.go.set()
 
@@ -42,6 +43,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Hook
 
     def do_POST(self) -> None:
+        self.server.came.set()
         self.server.go.wait(30)
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.got.append((dict(self.headers), body))
@@ -138,7 +140,7 @@ def test_slow_server_delays_nobody(hook: Hook, monkeypatch: pytest.MonkeyPatch) 
     hook.go.clear()
     with WebhookThread(section(hook.url), metrics) as thread:
         thread.send({"revision": 1})
-        wait_until(lambda: not thread._waiting, 10, "the first one to be on its way")
+        assert hook.came.wait(10)
         for revision in (2, 3, 4):
             thread.send({"revision": revision})  # returns at once
         assert results(metrics) == (0, 1)  # the oldest one
