@@ -73,7 +73,7 @@ def loop_mate(model: ModelVersion, plans: Sequence[ShadowPlan]) -> ModelExecutor
     """The executor of one of these shadows, whose event loop the executor of this model is to share; None: there is none.
 
     gRPC has one queue of events for all event loops of a process. With several loops, each wakes up for the events of all, which
-    takes a fifth more CPU time for each request. Executors other than `kserve` share no loop, because they may block it.
+    takes a tenth more CPU time for each request. Executors other than `kserve` share no loop, because they may block it.
     """
     if model.executor != "kserve":
         return None

@@ -10,12 +10,14 @@ import pytest
 from millstream.consumers.errors import PlanError
 from millstream.consumers.rollout.record import RolloutRecord, RolloutVariant
 from millstream.consumers.rollout.slots import reallocated, whole
+from millstream.consumers.worker.offline import decoded
 from millstream.consumers.worker.plan import make_plan
 from millstream.consumers.worker.rollout_following import with_baseline
 from millstream.pipeline.loading import load_pipeline
 from tests.broker.choice import Broker
 from tests.consumers.remote_service import remote_service
 from tests.consumers.service import vector_service
+from tests.faults.load import vectors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +54,9 @@ def test_override_field_that_no_override_can_name_is_refused(tmp_path: Path, fie
 
 def test_override_fields_are_decoded_and_are_not_in_predictions(tmp_path: Path) -> None:
     plan = make_plan(vector_pipeline(tmp_path, override_fields=["id"]))
-    assert plan.decoder._keep == ["id"]
+    features = decoded(plan, [next(vectors(1)).value]).features
+    assert features is not None
+    assert list(features.columns) == ["id"]
     assert plan.included == {}
 
 
