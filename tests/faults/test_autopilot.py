@@ -102,6 +102,18 @@ def test_blue_green_switches_at_once(kafka: Broker, tmp_path: Path) -> None:
     assert live.account()["canary"] > 0
 
 
+def test_shadow_that_wins_becomes_a_canary(kafka: Broker, tmp_path: Path) -> None:
+    live = Live(
+        tmp_path, kafka, 1, 2, start_after_shadow="5s", sections={"shadows": [{"version": 2, "sample_rate": 1.0}]}
+    )
+    with live.worker(), live.autopilot() as autopilot, live.traffic():
+        live.wait_state("promoted")
+        autopilot.wait_for(lambda: "holds: shadow" in autopilot.log, 5, "judging the shadow before")
+    assert actions(live) == ["start", "watch", "promote"]
+    assert "(version 2) has won over" in live.history()[0].reason
+    assert live.account()["canary"] > 0
+
+
 def test_ab_test_ends_with_a_report(kafka: Broker, tmp_path: Path) -> None:
     live = Live(tmp_path, kafka, 1, 2, strategy="ab", steps=None, share=40)
     assert live.rollout("start", "2") == 0
