@@ -52,7 +52,8 @@ def figure_lines(found: StepFigures | str, record: RolloutRecord, now: int) -> l
     lines.append(
         f"so far    {labels}; {found.unmatured_share:.0%} of the events are not mature; {found.behind:,} records unread"
     )
-    lines += [f"invalid   {reason}" for own in found.candidates for reason in own.invalid]
+    told = " ".join(found.notes)
+    lines += [f"invalid   {reason}" for own in found.candidates for reason in own.invalid if reason not in told]
     return [printable(line) for line in lines]
 
 
@@ -126,4 +127,4 @@ def _cells(verdict: Verdict) -> Sequence[str]:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:+.4g}"
+    return "-" if value is None else f"{value + 0.0:+.4g}"  # not -0

@@ -173,7 +173,7 @@ class Verdict:
         verb = {"pass": "is good enough", "breach": "is too bad", "undecided": "is not decided"}[self.outcome]
         if self.estimate is None or self.lower is None or self.upper is None:
             return f"{name} {verb}"
-        return f"{name} {verb}: benefit {self.estimate:+.4g} [{self.lower:.4g}, {self.upper:.4g}]"
+        return f"{name} {verb}: benefit {self.estimate + 0.0:+.4g} [{self.lower:.4g}, {self.upper:.4g}]"
 
 
 def verdict(rule: MetricRule, found: Bounds, segment: str | None = None) -> Verdict:

@@ -56,6 +56,8 @@ def test_lines_say_the_reason_the_labels_and_what_is_still_to_come(tmp_path: Pat
         "so far    120 matured labels of canary; 25% of the events are not mature; 3 records unread",
         "invalid   the sample ratio is off",
     ]
+    told = replace(FIGURES, notes=("autopilot: hold: the comparison is invalid: the sample ratio is off",))
+    assert not any(line.startswith("invalid") for line in figure_lines(told, desk.record, START))
     assert "autopilot doesn't run" in figure_lines(FIGURES, desk.record, START + 9 * MINUTE)[0]
     assert figure_lines("not yet", desk.record, 0) == ["evaluated not yet"]
     assert figure_lines("not yet", replace(desk.record, strategy="manual"), 0) == []
