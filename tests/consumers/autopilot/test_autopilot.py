@@ -147,7 +147,7 @@ def test_reason_to_hold_is_told_when_it_changes_and_not_when_its_numbers_do(
     ("change", "says"),
     [
         ({"arrivals": Arrivals(0)}, "no prediction since the step began"),
-        ({"late": 10 * MINUTE}, "the evaluation is 10 min behind"),
+        ({"late": 3 * MINUTE}, "the evaluation is 3 min behind"),
         ({"arrivals": Arrivals(9, START, START + 90 * MINUTE)}, "clock skew: predictions are of"),
         ({"invalid": ("the sample ratio is off: 10 events",)}, "the sample ratio is off"),
         (
