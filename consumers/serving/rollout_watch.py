@@ -7,6 +7,7 @@ loads and unloads versions, which may take long.
 import logging
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from millstream.consumers.execute.interface import Pool
@@ -14,12 +15,15 @@ from millstream.consumers.execute.opened_rollout import Opened, OpenedRollout, O
 from millstream.consumers.execute.variant_outage import VariantOutage
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.rollout.record import RolloutRecord
+from millstream.consumers.rollout.routing import route
 from millstream.consumers.serving.held_versions import HeldVersions
 from millstream.consumers.serving.loader import lower_priority
 from millstream.consumers.serving.rollout_needs import NO_ROLLOUT, fallback, needed
 from millstream.consumers.serving.rollout_router import RolloutRouter
 from millstream.inference.executors.interface import Tensors
 from millstream.inference.model_id import ModelId
+from millstream.schemas.dead_letters import LetterModel
+from millstream.schemas.rollout_choices import RolloutChoice
 
 log = logging.getLogger(__name__)
 
@@ -140,6 +144,26 @@ class RolloutWatch:
         self._unload_free()
         if self._load_missing():
             self._apply()
+
+    def version_of(self, key: bytes) -> LetterModel | None:
+        """The version to which the newest revision routes a key. None: there is no rollout.
+
+        It is for an event that took workers down, and so is not decoded: it does not count if a field could have decided.
+        """
+        with self._lock:
+            record, serving = self._record, self._serving
+        if record is None or not isinstance(serving, OpenedRollout):
+            return None
+        plan = replace(record.plan(), fields=())
+        routed = route(plan, [key])
+        at = int(routed.variant[0])
+        randomised = bool(routed.randomised[0]) and not record.fields
+        choice = RolloutChoice(
+            record.rollout, record.revision, record.variants[at].name, float(plan.shares[at]), randomised, 0.0
+        )
+        loaded = serving.revision == record.revision and serving.variants[at].opened is not None
+        answers = record.variants[at if loaded else serving.fallback]
+        return LetterModel(answers.model, answers.version, answers.name, choice)
 
     def close(self) -> None:
         """Unload all versions, and leave the control topic."""

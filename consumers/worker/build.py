@@ -186,7 +186,7 @@ def connect(
         inbox=inbox,
         window=window,
         stages=stages,
-        models=Models(serving.model, following.close, following.prepare),
+        models=Models(serving.model, following.close, following.prepare, following.version_of),
         sink=sink,
         shadows=shadows,
     )

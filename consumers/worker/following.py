@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from millstream.consumers.worker.plan import Plan
-from millstream.consumers.worker.worker import Stage
+from millstream.consumers.worker.worker import Stage, VersionOf
 
 
 class Following(NamedTuple):
@@ -13,6 +13,7 @@ class Following(NamedTuple):
     stages: Sequence[Stage]  # each runs in a thread of its own
     close: Callable[[], None]  # closes all versions that are loaded at the end
     prepare: Callable[[], None] = lambda: None  # called after the warm-up, before the first poll
+    version_of: VersionOf = lambda _key, _place: None
 
 
 def loads_with_less_priority(plan: Plan) -> bool:

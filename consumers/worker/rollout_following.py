@@ -11,6 +11,7 @@ from millstream.consumers.errors import PlanError
 from millstream.consumers.execute.interface import Pool
 from millstream.consumers.models.pipeline_models import with_version
 from millstream.consumers.observability.health import Health
+from millstream.consumers.record_types import Key, Position
 from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.rollout.record import RolloutRecord
 from millstream.consumers.schema_store import open_store
@@ -28,6 +29,7 @@ from millstream.inference.errors import ModelRejected
 from millstream.inference.executors.opened import OpenedModel
 from millstream.inference.sources.interface import Wanted
 from millstream.pipeline.pipeline import Pipeline
+from millstream.schemas.dead_letters import LetterModel
 from millstream.topics.admin import Admin
 
 log = logging.getLogger(__name__)
@@ -130,8 +132,13 @@ def follow_rollout(
         with live(health):
             watch.start()
 
+    def version_of(key: Key, place: Position) -> LetterModel | None:
+        if key is None and pipeline.input.event_id is not None:
+            return None  # the ID is in the event, which can't be decoded any more
+        return watch.version_of("{}-{}-{}".format(*place).encode() if key is None else key)
+
     stages: list[Stage] = [
         ("models", partial(watch.run, nice=loads_with_less_priority(plan))),
         ("rollout", watch.follow),
     ]
-    return Following(stages, watch.close, prepare)
+    return Following(stages, watch.close, prepare, version_of)

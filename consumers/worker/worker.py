@@ -18,7 +18,7 @@ from millstream.consumers.errors import Abandoned, EventRefused, WorkerError, as
 from millstream.consumers.events import Barrier, FetchedBatch, Rejection
 from millstream.consumers.flow.batch_window import BatchWindow
 from millstream.consumers.observability import metrics as m
-from millstream.consumers.record_types import Partition
+from millstream.consumers.record_types import Key, Partition, Position
 from millstream.consumers.resilience.leaving import LibraryThread
 from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import watch
@@ -30,6 +30,7 @@ from millstream.consumers.worker.event_source import EventSource
 from millstream.consumers.worker.gauges import Gauges
 from millstream.consumers.worker.shared import Shared
 from millstream.inference.executors.opened import OpenedModel
+from millstream.schemas.dead_letters import LetterModel
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,8 @@ USUAL_EVENT_TIME = 5.0
 THREAD_JOIN_TIMEOUT = 2.0
 Stage = tuple[str, Callable[[], None]]
 """The name of a thread, and what it runs."""
+VersionOf = Callable[[Key, Position], LetterModel | None]
+"""A record's key and place -> the version that the rollout chooses for it; None: there is no rollout, or it can't be told."""
 
 
 class Models(NamedTuple):
@@ -47,6 +50,7 @@ class Models(NamedTuple):
     first: OpenedModel  # at the start
     close: Callable[[], None]  # closes all that are loaded at the end
     prepare: Callable[[], None] = lambda: None  # called after the warm-up, before the first poll
+    version_of: VersionOf = lambda _key, _place: None
 
 
 class Worker:
@@ -250,9 +254,11 @@ class Worker:
             return
         counts = polled.records.counts()
         if any(map(self._guard.refuses, counts)):  # only one event was read
-            (place,), offset = counts, int(polled.records.offsets[0])
-            log.error("workers crashed running the event at offset %d of %s/%d: it is refused", offset, *place)
-            polled = replace(polled, rejection=Rejection("crashed", "the worker that ran it crashed, each time"))
+            topic, number, offset = place = polled.records.position(0)
+            log.error("workers crashed running the event at offset %d of %s/%d: it is refused", offset, topic, number)
+            # Without the version, a candidate that crashes workers would have no dead letters.
+            model = self._models.version_of(polled.records.keys[0], place)
+            polled = replace(polled, rejection=Rejection("crashed", "the worker that ran it crashed, each time", model))
         else:
             self._source.note_running(polled.records)
         self._take(polled)

@@ -411,3 +411,39 @@ def test_whatever_happens_the_baseline_is_loaded_and_what_is_routed_to_is_too(ch
         assert not {each.model.version for each in map(scene.versions.get, scene.loaded()) if each} ^ set(
             scene.loaded()
         )
+
+
+def test_version_of_a_key_is_the_one_that_its_events_get() -> None:
+    scene = Scene()
+    assert scene.watch.version_of(b"a") is None, "there is no rollout"
+    scene.change(record_of(50, 50, keys=((b"pinned", 1),)))
+    scene.look()
+    for key in (b"a", b"b", b"c", b"pinned"):
+        found = scene.watch.version_of(key)
+        assert found is not None
+        assert found.choice is not None
+        assert (found.variant, found.version, found.choice.id) == (found.choice.assigned, int(found.variant[1:]), "r1")
+        assert (found.choice.propensity, found.choice.randomised) == (0.5, key != b"pinned")
+    assert {own.variant for own in map(scene.watch.version_of, (b"%d" % own for own in range(40))) if own} == {
+        "v1",
+        "v2",
+    }
+
+
+def test_version_of_a_key_does_not_count_if_a_field_might_have_decided() -> None:
+    scene = Scene(record_of(50, 50, fields=(FieldOverride("country", frozenset({"FR"}), 1),)))
+    found = scene.watch.version_of(b"a")
+    assert found is not None
+    assert found.choice is not None
+    assert not found.choice.randomised
+
+
+def test_version_of_a_key_names_the_baseline_while_it_answers_in_place_of_the_candidate() -> None:
+    scene = Scene()
+    scene.broken = {2: BROKEN}
+    scene.change(record_of(0, 100))
+    scene.look()
+    found = scene.watch.version_of(b"a")
+    assert found is not None
+    assert found.choice is not None
+    assert (found.version, found.variant, found.choice.assigned) == (1, "v1", "v2")

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from benchmarks.load import vector_events
 from millstream.consumers.rollout.routing import FieldOverride, route
+from tests.broker.clients import produce
 from tests.consumers.processes import Worker
 from tests.consumers.serving.rollout_scene import (
     RolloutScene,
@@ -220,6 +222,11 @@ REJECTS = """
 if (x[:, 0] > 0).any():
     raise ValueError("a positive one")
 """
+CRASHES = """
+if (x[:, 0] > 1.5).any():
+    import os
+    os.abort()
+"""
 AWAY = """
 if (x != 0).any():  # not the blank events of the warm-up
     raise ConnectionError("the server of version 2 is away")
@@ -258,6 +265,33 @@ def test_events_that_the_candidate_rejects_are_dead_letters_that_name_it(kafka: 
         ("canary", 1, 0.5)
     }
     assert None not in choices
+
+
+@pytest.mark.full
+def test_event_on_which_the_candidate_takes_workers_down_is_a_dead_letter_that_names_it(
+    kafka: Broker, tmp_path: Path
+) -> None:
+    scene = RolloutScene(
+        tmp_path, kafka, 1, batch={"max_events": 16}, limits={"crash_attempts": 1}, membership={"static": True}
+    )
+    write_python_version(scene.models, 2, CRASHES)
+    scene.start(50, 50)
+    values = vector_events(60, seed=1).values
+    rows = [(b"key-%d" % row, value[:6] + b"event-%010d" % row + value[22:]) for row, value in enumerate(values)]
+    produce(scene.service.bootstrap, scene.service.inputs[0], rows)
+    for _ in range(40):
+        with Worker(scene.service.file, "--until-idle") as worker:
+            if worker.wait(120) == 0:
+                break
+    letters = scene.service.dead_letters()
+    assert letters
+    routed = route(scene.record.plan(), [letter.key or b"" for letter in letters]).variant.tolist()
+    assert set(routed) == {1}
+    assert {(letter.reason, letter.version, letter.variant) for letter in letters} == {("crashed", 2, "canary")}
+    choices = [letter.rollout for letter in letters]
+    assert {(own.assigned, own.randomised, own.propensity) for own in choices if own} == {("canary", True, 0.5)}
+    answered = {rollout_prediction_of(message)["event_id"] for message in scene.service.predictions()}
+    assert len(answered) + len(letters) == len(rows)
 
 
 @pytest.mark.full
