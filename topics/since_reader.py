@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -59,7 +60,7 @@ class _Partition:
     position: int  # the next offset
     end: int  # as far as the broker has said
     is_at_end: bool
-    newest: float = -math.inf  # timestamp of the newest record read, ms since the epoch
+    newest: float = -math.inf  # timestamp of the newest record read that is not of the future, ms since the epoch
 
 
 class SinceReader:
@@ -232,13 +233,16 @@ class SinceReader:
         partitions, offsets, timestamps = (
             np.array([call(message) for message in messages], np.int64) for call in (_partition, _offset, _timestamp)
         )
+        now = time.time_ns() // 1_000_000
         for number in np.unique(partitions).tolist():
             mine = partitions == number
             own = self._partitions[topic, number]
             last = int(offsets[mine][-1])
             if last >= own.position:  # otherwise, the end was reported after these records in the same read
                 own.position, own.is_at_end = last + 1, False
-            own.newest = max(own.newest, float(timestamps[mine].max()))
+            times = timestamps[mine]
+            # A clock that is ahead doesn't mean that all records until its time were read.
+            own.newest = max(own.newest, float(times[times <= now].max(initial=-1)))
         return Fetched(
             partitions,
             offsets,

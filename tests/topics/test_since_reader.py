@@ -39,9 +39,9 @@ def values_of(reader: SinceReader, topic: str) -> set[bytes | None]:
     return found
 
 
-def took(reader: SinceReader, found: set[bytes | None]) -> bool:
+def took(reader: SinceReader, found: set[bytes | None], most: int = 10) -> bool:
     """Read once; returns whether anything was found so far."""
-    for fetched in reader.read(10, 0.2).values():
+    for fetched in reader.read(most, 0.2).values():
         found |= set(fetched.values)
     return bool(found)
 
@@ -72,6 +72,22 @@ def test_older_records_are_not_read(kafka: Broker, make_topic: MakeTopic) -> Non
         assert values_of(reader, topic) == {b"new"}
         reader.seek({topic: NOW - 4 * MINUTE})
         assert values_of(reader, topic) == {b"old", b"new"}
+
+
+@pytest.mark.parametrize("ahead", [0, 50 * MINUTE], ids=["now", "future"])
+def test_record_of_the_future_does_not_mean_that_all_before_it_were_read(
+    kafka: Broker, make_topic: MakeTopic, ahead: int
+) -> None:
+    topic = make_topic(1)
+    write(kafka, topic, [(b"first", NOW - 3), (b"ahead", NOW - 2 + ahead), *[(b"more", NOW - 1)] * 9])
+    with SinceReader({"bootstrap.servers": kafka.bootstrap}, {topic: NOW - MINUTE}) as reader:
+        found: set[bytes | None] = set()
+        while b"ahead" not in found and took(reader, found, 2):
+            assert b"more" not in found
+        assert not reader.is_at_end
+        assert reader.read_until <= NOW - 2
+        values_of(reader, topic)
+        assert reader.read_until == math.inf
 
 
 @pytest.mark.durable
