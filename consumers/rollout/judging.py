@@ -173,6 +173,7 @@ class Verdict:
         verb = {"pass": "is good enough", "breach": "is too bad", "undecided": "is not decided"}[self.outcome]
         if self.estimate is None or self.lower is None or self.upper is None:
             return f"{name} {verb}"
+        # Adding 0 makes +0 of the -0 that a benefit is if lower is better and there is no difference.
         return f"{name} {verb}: benefit {self.estimate + 0.0:+.4g} [{self.lower:.4g}, {self.upper:.4g}]"
 
 

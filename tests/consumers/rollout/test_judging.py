@@ -82,7 +82,9 @@ def test_rare_errors_are_judged_exactly() -> None:
     assert verdict(rule, bounds(rule, nothing, few, LEVELS)).outcome == "undecided"
     assert verdict(rule, bounds(rule, nothing, many, LEVELS)).outcome == "breach"
     large = Clusters.of(np.arange(20_000) % BUCKETS, np.zeros(20_000))
-    assert verdict(rule, bounds(rule, large, large, LEVELS)).outcome == "pass"
+    same = verdict(rule, bounds(rule, large, large, LEVELS))
+    assert same.outcome == "pass"
+    assert "benefit +0 [" in same.words()
     share = MetricRule("answered", "higher", 0.01, exact=True)
     assert verdict(share, bounds(share, many, nothing, LEVELS)).outcome == "breach"
 
