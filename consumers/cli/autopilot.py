@@ -12,6 +12,7 @@ from millstream.consumers.autopilot.autopilot import Autopilot
 from millstream.consumers.autopilot.candidate_watch import CandidateWatch
 from millstream.consumers.autopilot.control import Control
 from millstream.consumers.autopilot.metrics import AutopilotMetrics
+from millstream.consumers.autopilot.names import group_of
 from millstream.consumers.autopilot.report import Report
 from millstream.consumers.autopilot.run import look_interval, run_until_stopped
 from millstream.consumers.autopilot.shadow_watch import ShadowWatch
@@ -77,11 +78,6 @@ def run(args: argparse.Namespace) -> int:
         run_until_stopped(autopilot, turn, report, health, every=every, stop=stop)
     log.info("stopped: all its state is on topic %s", rollout.topic)
     return 0
-
-
-def group_of(pipeline: Pipeline) -> str:
-    """The consumer group of a pipeline's autopilots."""
-    return f"{pipeline.name}-autopilot"
 
 
 def build(pipeline: Pipeline, rollout: Rollout, report: Report, stack: ExitStack) -> Autopilot:
