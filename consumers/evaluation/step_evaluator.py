@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 MOST_RECORDS: Final = 5000  # of one read
 _WAIT: Final = 0.1  # seconds that one read waits for records
+_FETCHED: Final = 0.25  # seconds after which fetches on their way have ended: each waits for 0.1 s at most
 REFRESH_EVERY: Final = 60.0  # seconds between two looks for new partitions
 
 
@@ -91,14 +92,15 @@ class StepEvaluator:
         """Read what is there. Returns the number of records read; 0 at the end of all topics.
 
         Args:
-            timeout: seconds that it may take; it returns sooner at the end of the topics.
+            timeout: seconds that it may take. It returns sooner at the end of the topics, and where records keep coming, when it
+                has read those from before the call.
 
         Raises:
             TopicError: a topic can't be read any more.
             SchemaUnavailable: the registry does not answer. The next call goes on with the same records.
         """
         self._refresh()
-        until, count = time.monotonic() + timeout, 0
+        begun, now_ms, count = time.monotonic(), time.time() * 1000, 0
         while True:
             self._take_undone()
             found = self._read_events() + self._read_labels()
@@ -107,7 +109,9 @@ class StepEvaluator:
             self.state.read_until = self._read_until()
             if self.state.held.is_due():
                 self.state.held.settle(self.state.read_until)
-            if (not found and self._is_at_end()) or time.monotonic() >= until:
+            passed = time.monotonic() - begun
+            is_read = self._is_at_end() if not found else passed >= _FETCHED and self.read_until >= now_ms
+            if is_read or passed >= timeout:
                 return count
 
     @property

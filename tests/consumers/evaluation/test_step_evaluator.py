@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -216,3 +217,32 @@ def test_inputs_are_compared_with_events_of_before_the_step(pipeline: Pipeline, 
             assert "the field amount has changed" in why
     amounts = sorted(own.amount for own in before)
     assert [sorted(values[:, 0].tolist()) for values in found] == [amounts, amounts]
+
+
+def test_traffic_that_never_ends_does_not_keep_the_evaluator(pipeline: Pipeline) -> None:
+    """A look decides on what was there. What comes meanwhile waits for the next one."""
+    topics = Topics()
+    topics.write(events_of(300))
+    write(pipeline, topics)
+    assert pipeline.labels is not None
+    names, stop = (pipeline.output.topic, pipeline.labels.topic), threading.Event()
+
+    def keep_writing() -> None:
+        producer = Producer(pipeline.client_config())
+        while not stop.wait(0.01):
+            for name in names:
+                for partition in range(3):
+                    producer.produce(name, b"", partition=partition)
+            producer.poll(0)
+        producer.flush(30)
+
+    writer = threading.Thread(target=keep_writing)
+    writer.start()
+    try:
+        with StepEvaluator(pipeline, record_of()) as evaluator:
+            while evaluator.read_until < NOW:
+                evaluator.advance(3600.0)
+            assert len(evaluator.state.rows) == 300
+    finally:
+        stop.set()
+        writer.join()
