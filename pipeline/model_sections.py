@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, WithJsonSchema, model_validator
 
 from millstream.pipeline.conditions import ParsedCondition, parse_condition
-from millstream.pipeline.names import Name, Version
+from millstream.pipeline.names import WANTED_VERSION_SCHEMA, Name, Version
 from millstream.pipeline.output_sources import SOURCE_SCHEMA, OutputSource, parse_source
 from millstream.pipeline.sections import ModelSettings, NamedModel, Section, Text
 from millstream.schemas.units import Size
@@ -50,7 +50,7 @@ def _member_schema(*, feeds: bool = False) -> JsonDict:
     """A model's name, or a mapping with its options."""
     options: JsonDict = {
         "name": {"type": "string"},
-        "version": {"type": "integer", "minimum": 1},
+        "version": WANTED_VERSION_SCHEMA,
         "inputs": {"type": "object"},
     }
     if feeds:

@@ -12,6 +12,8 @@ from millstream.schemas.wording import shown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pydantic.config import JsonDict
+
 _TOPIC_PATTERN = "[A-Za-z0-9._-]{1,249}"
 _NAME_PATTERN = "[A-Za-z0-9._-]{1,200}"
 
@@ -73,17 +75,12 @@ def _wanted(value: object) -> object:
     return value
 
 
-WantedVersion = Annotated[
-    int | str,
-    BeforeValidator(_wanted),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": 1, "maximum": _LARGEST},
-                {"type": "string", "pattern": f"^{_ALIAS_PATTERN}$"},
-                {"type": "string", "pattern": "\\$\\{"},
-            ],
-            "$comment": "whole number or name",
-        }
-    ),
-]
+WANTED_VERSION_SCHEMA: JsonDict = {
+    "anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": _LARGEST},
+        {"type": "string", "pattern": f"^{_ALIAS_PATTERN}$"},
+        {"type": "string", "pattern": "\\$\\{"},
+    ],
+    "$comment": "whole number or name",
+}
+WantedVersion = Annotated[int | str, BeforeValidator(_wanted), WithJsonSchema(WANTED_VERSION_SCHEMA)]

@@ -299,6 +299,13 @@ class ModelSettings(Section):
         description="Most bytes that the versions in `model.cache` may take together. The least recently used ones are deleted; "
         "versions that a process uses never are.",
     )
+    poll_interval: PositiveDuration = Field(
+        "30s",
+        validate_default=True,
+        description="How often a worker looks whether `latest` or the alias in `version` names another version. It then loads "
+        "that one beside the one that answers, and switches between two batches (`millstream docs reload`). A number is looked "
+        "up once. Autopilot looks at `rollout.candidate` as often.",
+    )
     device: Literal["auto", "cpu", "cuda", "tensorrt"] = Field(
         "auto",
         description="What runs the model. `auto` takes a GPU where there is one, `cpu` leaves it to others. `tensorrt` is for "
@@ -358,14 +365,6 @@ class ModelSettings(Section):
 
 class Model(ModelSettings, NamedModel):
     """The model that makes the predictions. The options of `NamedModel` come first."""
-
-    poll_interval: PositiveDuration = Field(
-        "30s",
-        validate_default=True,
-        description="How often a worker looks whether `latest` or the alias in `version` names another version. It then loads "
-        "that one beside the one that answers, and switches between two batches (`millstream docs reload`). A number is looked "
-        "up once. Autopilot looks at `rollout.candidate` as often.",
-    )
 
 
 class Batch(Section):

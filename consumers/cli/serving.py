@@ -54,7 +54,7 @@ def _ask(worker: str) -> Serving:
     finally:
         connection.close()
     models = served(text)
-    why = "" if models else "it doesn't tell: it starts, it is no worker, or it runs several models"
+    why = "" if models else "it doesn't tell: it starts, it is no worker, or it only runs models of tenants"
     return Serving(worker, models, why, refusals(text))
 
 

@@ -224,19 +224,21 @@ def _check_outputs(outputs: Tensors, sample: Tensors | None) -> None:
         raise ModelConfigError(difference)
 
 
-def outputs_misfit(expected: Tensors, found: Tensors) -> str | None:
+def outputs_misfit(expected: Tensors, found: Tensors, other: str = "the baseline") -> str | None:
     """The first difference of a version's outputs to those of the baseline, as a sentence; None: they are alike.
+
+    `other`: how messages name the version that has the expected outputs.
 
     Predictions of one pipeline must not differ in type: readers could not tell which to expect.
     """
     if expected.keys() != found.keys():
-        return f"expected the outputs {', '.join(sorted(expected))} of the baseline, found {', '.join(sorted(found))}."
+        return f"expected the outputs {', '.join(sorted(expected))} of {other}, found {', '.join(sorted(found))}."
     for name, array in expected.items():
         kinds = ["text" if each.dtype.kind in _TEXTS else str(each.dtype) for each in (array, found[name])]
         shapes = [list(each.shape[1:]) for each in (array, found[name])]
         if kinds[0] != kinds[1] or shapes[0] != shapes[1]:
             return (
-                f"output `{name}`: expected {kinds[0]} of shape {shapes[0]} per event as the baseline gives it, found {kinds[1]} "
+                f"output `{name}`: expected {kinds[0]} of shape {shapes[0]} per event as {other} gives it, found {kinds[1]} "
                 f"of shape {shapes[1]}. Export the version with the same outputs."
             )
     return None

@@ -3,6 +3,7 @@
 from functools import cached_property, partial
 from pathlib import Path
 
+from millstream.inference.combined.combination import NamedMember
 from millstream.inference.overrides import Fields
 from millstream.inference.repository import NAME_VERSION, ModelVersion, load_version, read_version
 from millstream.inference.sources.choice import Repository, open_source
@@ -38,7 +39,7 @@ class PipelineModels:
         """Bring a shadow's version to this machine. Raises as `primary` does."""
         return self._fetch(*self.pipeline.shadow_model(shadow), self.pipeline.at("shadows"))
 
-    def fetch_member(self, named: NamedModel, place: Loc) -> Fetched:
+    def fetch_member(self, named: NamedModel | NamedMember, place: Loc) -> Fetched:
         """Bring a model of `models` to this machine. Arguments as of `member`. Raises as `primary` does."""
         return self._fetch(named.name, named.version, self.pipeline.at("models", *place))
 
@@ -54,17 +55,11 @@ class PipelineModels:
 
     def read(self, version: int, folder: Path) -> ModelVersion:
         """A version of the primary's model, whose files are in this folder. Raises ModelConfigError."""
-        pipeline = self.pipeline
-        mapped_at = partial(pipeline.at, "model", "inputs")
-        return read_version(
-            folder,
-            pipeline.model.name,
-            version,
-            pipeline.model.inputs,
-            mapped_at,
-            pipeline.environ,
-            remote=self.source.remote,
-        )
+        return self._read(self.name, version, folder, self.pipeline.model.inputs, ("model",))
+
+    def read_member(self, named: NamedMember, version: int, folder: Path) -> ModelVersion:
+        """A version of a model of `models`, whose files are in this folder. Raises ModelConfigError."""
+        return self._read(named.name, version, folder, named.inputs, ("models", *named.place))
 
     @property
     def name(self) -> str:
@@ -106,16 +101,23 @@ class PipelineModels:
     ) -> ModelVersion:
         pipeline = self.pipeline
         place, where = pipeline.at(*section), pipeline.model.repository
-        mapped_at = partial(pipeline.at, *(section if fields else ("model",)), "inputs")
         if not isinstance(where, str) and not isinstance(wanted, str):
             # In a folder, `load_version` finds the version, and says what to do about what lies there in its place.
-            found = load_version(where, name, wanted, fields, mapped_at, place, pipeline.environ, advice)
+            found = load_version(
+                where, name, wanted, fields, self._mapped_at(section, fields), place, pipeline.environ, advice
+            )
             self.source.fetch(name, found.version)  # checks its files, if it has checksums
             return found
         fetched = self._fetch(name, wanted, place)
-        return read_version(
-            fetched.folder, name, fetched.version, fields, mapped_at, pipeline.environ, remote=self.source.remote
-        )
+        return self._read(name, fetched.version, fetched.folder, fields, section)
+
+    def _read(self, name: str, version: int, folder: Path, fields: Fields | None, section: Loc) -> ModelVersion:
+        mapped_at = self._mapped_at(section, fields)
+        return read_version(folder, name, version, fields, mapped_at, self.pipeline.environ, remote=self.source.remote)
+
+    def _mapped_at(self, section: Loc, fields: Fields | None) -> partial[str]:
+        """Returns the place of a model's inputs in the pipeline file."""
+        return partial(self.pipeline.at, *(section if fields else ("model",)), "inputs")
 
     def _fetch(self, name: str, wanted: Wanted, place: str) -> Fetched:
         found = self._fetched.get((name, wanted))

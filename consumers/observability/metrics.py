@@ -83,7 +83,7 @@ PREDICTIONS = Metric(
 SERVING_MODEL = Metric(
     "millstream_serving_model",
     "gauge",
-    "1 for the model version that answers the events read now. No series with `models:`, whose predictions name the model.",
+    "1 for each model version that answers the events read now. Of tenants' models, only the default one has a series.",
     ("model", "version"),
 )
 MODEL_RELOADS = Metric(

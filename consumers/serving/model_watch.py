@@ -1,27 +1,26 @@
-"""The thread that follows `latest` or an alias: it loads the version beside the served one, and switches the pool to it.
+"""Follows `latest` or an alias: loads the version beside the served one, and switches over to it.
 
-Loading and unloading run in this thread, never on the path of events.
+Loading and unloading run in a thread of their own (`watch_thread`), never on the path of events.
 """
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-from millstream.consumers.execute.interface import Pool
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.serving.errors import NotServed
 from millstream.consumers.serving.loaded import Loaded
-from millstream.consumers.serving.loader import Loader, give_memory_back, lower_priority
+from millstream.consumers.serving.loader import Loader, give_memory_back
+from millstream.consumers.serving.place import Place
+from millstream.consumers.serving.shared_series import Series
 from millstream.consumers.serving.wanted_now import Target
 from millstream.pipeline.printable import printable
 
 log = logging.getLogger(__name__)
 
-LOOK_INTERVAL = 0.02  # seconds between two looks at whether the old version is free
 LOG_INTERVAL = 600.0  # seconds between two lines about the same failure
 MOST_WAITS = 16  # a failure that may pass is tried again after so many poll intervals, at most
 MAX_ERROR_LENGTH = 300  # characters of the error in the metric
@@ -57,34 +56,34 @@ class Pause:
 
 
 class ModelWatch:
-    """Follows the wanted version. One thread calls `run`; `close` is called after it has ended."""
+    """Follows the wanted version. One thread calls it; `close` is called after it has ended."""
 
     def __init__(
         self,
         first: Loaded,
-        pool: Pool,
+        place: Place,
         find: Callable[[], Target],
         loader: StartLoader,
         *,
-        interval: float,
         stop: threading.Event,
-        metrics: m.Metrics,
+        metrics: Series,
+        counts_predictions: bool = True,
     ) -> None:
         """Args:
         first: the version that is served at the start.
-        pool: runs the versions.
+        place: where the versions are served.
         find: returns the wanted version. It raises NotServed.
         loader: loads and unloads versions.
-        interval: seconds between two looks at the repository, at most.
         stop: set when the worker ends.
         metrics: get the served version and failures.
+        counts_predictions: whether predictions name the version as their model.
         """
         self.served = first
-        self._pool = pool
+        self._place = place
         self._find = find
         self._loader = loader
-        self._interval = interval
         self._stop = stop
+        self._counts_predictions = counts_predictions
         self._metrics = metrics
         self._old: list[Loaded] = []  # versions before the served one that still have batches in flight
         self._failed: tuple[Target, NotServed] | None = None  # the version that isn't tried again, and why
@@ -93,20 +92,14 @@ class ModelWatch:
         self._pause = Pause()
         self._show()
 
-    def run(self, *, nice: bool = False) -> None:
-        """Look at the repository until `stop` is set. `nice`: whether loading may have a lower priority."""
-        if nice:
-            lower_priority()
-        # At once: in a folder, nothing else says which content the worker started with.
+    def begin(self) -> None:
+        """Note which content the version at the start has: in a folder, nothing else says so. Call it at once."""
         with suppress(Exception):  # the first look reports it
             self._note_start(self._find())
-        # Jitter, so that the workers don't load at the same moment.
-        while not self._stop.wait(random.uniform(self._interval / 2, self._interval)):
-            self.look()
 
     def look(self) -> None:
         """Look at the repository once, and follow it."""
-        self._unload_free()
+        self.unload_free()
         if self._old:  # a third version would need memory, too
             version, name = _named(self._old[0])
             self._say(
@@ -121,6 +114,16 @@ class ModelWatch:
         except Exception as error:
             log.exception("the model repository was not followed")
             self._note_failure(NotServed("load", f"{type(error).__name__}: {error}", transient=True))
+
+    def unload_free(self) -> bool:
+        """Unload the versions before the served one that have no batch in flight any more. Returns whether others are left."""
+        for old in list(self._old):
+            if not self._place.is_in_use(old):
+                self._old.remove(old)
+                self._loader.unload(old)
+                give_memory_back()
+                log.info("version %d of model %s is unloaded", old.model.version, old.model.name)
+        return bool(self._old)
 
     def close(self) -> None:
         """Unload all versions."""
@@ -181,8 +184,9 @@ class ModelWatch:
 
     def _switch(self, new: Loaded, took: float) -> None:
         old, self.served = self.served, new
-        self._metrics.count(m.PREDICTIONS, 0, new.model.name, str(new.model.version), "primary")
-        self._pool.switch_to(new.opened)
+        if self._counts_predictions:
+            self._metrics.count(m.PREDICTIONS, 0, new.model.name, str(new.model.version), "primary")
+        self._place.switch_to(new)
         self._metrics.forget(m.SERVING_MODEL, old.model.name, str(old.model.version))
         self._show()
         self._metrics.count(m.MODEL_RELOADS, 1, "switched")
@@ -195,18 +199,7 @@ class ModelWatch:
             took,
         )
         self._old.append(old)
-        until = time.monotonic() + self._interval
-        while self._old and time.monotonic() < until and not self._stop.wait(LOOK_INTERVAL):
-            self._unload_free()
-
-    def _unload_free(self) -> None:
-        """Unload the versions before the served one that have no batch in flight any more."""
-        for old in list(self._old):
-            if not self._pool.is_in_use(old.opened):
-                self._old.remove(old)
-                self._loader.unload(old)
-                give_memory_back()
-                log.info("version %d of model %s is unloaded", old.model.version, old.model.name)
+        self.unload_free()
 
     def _show(self) -> None:
         self._metrics.set(m.SERVING_MODEL, 1, self.served.model.name, str(self.served.model.version))

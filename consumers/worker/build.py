@@ -17,7 +17,9 @@ from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import SERVING_MODEL, Metrics
 from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import Watchdog
+from millstream.consumers.serving import watch_thread
 from millstream.consumers.serving.model_watch import ModelWatch
+from millstream.consumers.serving.place import WholePool
 from millstream.consumers.serving.wanted_now import wanted_now
 from millstream.consumers.shadow.comparison_sink import ComparisonSink
 from millstream.consumers.shadow.shadow_plan import count_undelivered, make_shadows
@@ -34,11 +36,12 @@ from millstream.consumers.worker.compute import Compute
 from millstream.consumers.worker.event_source import EventSource
 from millstream.consumers.worker.executor_slots import pool_of
 from millstream.consumers.worker.following import Following, loads_with_less_priority
+from millstream.consumers.worker.members_following import follow_members
 from millstream.consumers.worker.plan import Plan, batches_ahead, check_answers, outputs_of, settings_of
 from millstream.consumers.worker.rollout_following import Control, follow_rollout
 from millstream.consumers.worker.several_metrics import count_several
 from millstream.consumers.worker.shared import Shared, shared_of
-from millstream.consumers.worker.version_loader import VersionLoader
+from millstream.consumers.worker.version_loader import VersionLoader, primary_of
 from millstream.consumers.worker.worker import Models, Stage, Worker
 from millstream.inference.combined.combination import CombinedVersion
 from millstream.inference.executors.blocking import BlockingExecutor
@@ -105,9 +108,11 @@ def build_worker(
     follow: Callable[[OpenedModel, Pool], Following] | None = None
     if control is not None:
         follow = partial(follow_rollout, plan, shared, control, health)
+    elif isinstance(plan.model, CombinedVersion):
+        follow = partial(follow_members, plan, shared)
     elif isinstance(pipeline.wanted_version, str):
         follow = partial(_watch, plan, shared)
-    elif not isinstance(plan.model, CombinedVersion):
+    else:
         metrics.set(SERVING_MODEL, 1, plan.model.name, str(plan.model.version))
     return connect(
         shared,
@@ -231,18 +236,18 @@ def _sink(
 
 def _watch(plan: Plan, shared: Shared, first: OpenedModel, pool: Pool) -> Following:
     """See `Serving.follow`."""
-    pipeline, loader = plan.pipeline, VersionLoader(plan)
-    model = pipeline.model
+    pipeline, loader = plan.pipeline, VersionLoader(plan, primary_of(plan))
+    model, stop = pipeline.model, shared.ending.abandon
     watch = ModelWatch(
         loader.first(first),
-        pool,
+        WholePool(pool),
         partial(wanted_now, lambda: plan.models.source, model.name, pipeline.wanted_version, pipeline.at("model")),
         loader,
-        interval=model.poll_interval,
-        stop=shared.ending.abandon,
+        stop=stop,
         metrics=shared.metrics,
     )
-    return Following([("models", partial(watch.run, nice=loads_with_less_priority(plan)))], watch.close)
+    run = partial(watch_thread.follow, [watch], model.poll_interval, stop, nice=loads_with_less_priority(plan))
+    return Following([("models", run)], watch.close)
 
 
 def _shadow_thread(plan: Plan, shared: Shared, shadows: Sequence[Shadow], lost_broker: LostBroker) -> ShadowThread:

@@ -56,7 +56,7 @@ def _models(pipeline: Pipeline, reader: Schema | None, problems: Problems) -> li
     for shadow in pipeline.shadows:
         with problems:
             models.append(repository.shadow(shadow).with_time_formats(partial(time_format, reader)))
-    open_model = open_settings(pipeline, models)
+    open_model = open_settings(pipeline, len(models))
     for model in models:
         with problems:
             if isinstance(model, CombinedVersion):

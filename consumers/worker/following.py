@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from millstream.consumers.worker.plan import Plan
 from millstream.consumers.worker.worker import Stage, VersionOf
+from millstream.inference.combined.combination import CombinedVersion
 
 
 class Following(NamedTuple):
@@ -21,4 +22,6 @@ def loads_with_less_priority(plan: Plan) -> bool:
 
     Threads that an executor starts while it is loaded have the priority of the thread that loads it, for ever.
     """
-    return plan.model.executor == "onnx" and plan.executor.device == "cpu" and plan.pipeline.model.threads == 1
+    models = plan.model.several.models if isinstance(plan.model, CombinedVersion) else [plan.model]
+    are_onnx = all(model.executor == "onnx" for model in models)
+    return are_onnx and plan.executor.device == "cpu" and plan.pipeline.model.threads == 1

@@ -1,24 +1,22 @@
 """Loads models with the settings of the pipeline file."""
 
-from collections.abc import Sequence
 from functools import partial
 
 from millstream.inference.combined.combination import OpenModel
 from millstream.inference.executors.choice import open_executor
-from millstream.inference.repository import ModelVersion
 from millstream.pipeline.pipeline import Pipeline
 
 
-def open_settings(pipeline: Pipeline, models: Sequence[ModelVersion], beside: object = None) -> OpenModel:
+def open_settings(pipeline: Pipeline, models: int, beside: object = None) -> OpenModel:
     """Returns what loads a model.
 
     Args:
         pipeline: the pipeline file's settings.
-        models: all that share the GPU memory of a copy.
+        models: how many share the GPU memory of a copy.
         beside: an executor of the version that is served now; None: there is none.
     """
     settings = pipeline.model
-    share = settings.instances * len(models)
+    share = settings.instances * models
     return partial(
         open_executor,
         trust=settings.trust,

@@ -38,7 +38,7 @@ from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
 from millstream.consumers.sink.result_sink import Outputs
 from millstream.consumers.worker.compute import DECODE_RECORDS
 from millstream.consumers.worker.model_opening import open_settings
-from millstream.consumers.worker.several_models import load_several, open_several
+from millstream.consumers.worker.several_models import load_several, open_here, open_several
 from millstream.consumers.worker.shared import Settings
 from millstream.inference.combined.combination import CombinedExecutor, CombinedVersion
 from millstream.inference.errors import ModelRejected
@@ -156,7 +156,7 @@ def open_copies(pipeline: Pipeline, model: ModelVersion, beside: object = None) 
     """
     settings = pipeline.model
     models = model.several.models if isinstance(model, CombinedVersion) else [model]
-    open_model = open_settings(pipeline, models, beside)
+    open_model = open_settings(pipeline, len(models), beside)
     executors = [
         open_several(model, open_model) if isinstance(model, CombinedVersion) else open_model(model)
         for _ in range(settings.instances)
@@ -175,6 +175,23 @@ def open_copies(pipeline: Pipeline, model: ModelVersion, beside: object = None) 
                 f"many requests in flight. Leave the option out; `server.concurrency` in the model's config.yaml bounds them "
                 f"(`millstream docs executors`)."
             )
+    return executors
+
+
+def open_member_copies(
+    pipeline: Pipeline, several: CombinedVersion, model: ModelVersion, beside: object
+) -> list[ModelExecutor]:
+    """Load as many copies of a model of `models` as the pipeline file says. Raises as `open_copies` does.
+
+    Args:
+        pipeline: the pipeline file's settings.
+        several: all models.
+        model: what to load.
+        beside: an executor of the version that is served now.
+    """
+    open_model = open_settings(pipeline, len(several.several.models), beside)
+    executors = [open_here(open_model, model) for _ in range(pipeline.model.instances)]
+    check_gpu_options(pipeline, model, executors[0].device)
     return executors
 
 
@@ -341,8 +358,10 @@ def check_answers(plan: Plan) -> ModelRejected | None:
     return None
 
 
-def check_outputs(model: ModelVersion, executor: ModelExecutor) -> Tensors | ModelRejected:
+def check_outputs(model: ModelVersion, executor: ModelExecutor, *, encode: bool = True) -> Tensors | ModelRejected:
     """Run one blank event and encode its prediction. Returns the outputs, or the model's error if it rejects the event.
+
+    `encode`: whether predictions have these outputs.
 
     Raises:
         PlanError: a prediction can't hold one of the outputs.
@@ -351,7 +370,8 @@ def check_outputs(model: ModelVersion, executor: ModelExecutor) -> Tensors | Mod
     time = np.zeros(1, np.int64)
     try:
         outputs = answer_blank(model, executor)
-        predictions.encode(["check"], time, time, time, outputs, models=RowModels([model.id]))
+        if encode:
+            predictions.encode(["check"], time, time, time, outputs, models=RowModels([model.id]))
     except ModelRejected as refusal:
         return refusal
     except UnsupportedOutputError as error:

@@ -23,7 +23,7 @@ from millstream.consumers.worker.following import Following, loads_with_less_pri
 from millstream.consumers.worker.model_wait import live
 from millstream.consumers.worker.plan import Plan, check_outputs
 from millstream.consumers.worker.shared import Shared
-from millstream.consumers.worker.version_loader import VersionLoader
+from millstream.consumers.worker.version_loader import VersionLoader, primary_of
 from millstream.consumers.worker.worker import Stage
 from millstream.inference.errors import ModelRejected
 from millstream.inference.executors.opened import OpenedModel
@@ -110,7 +110,7 @@ def follow_rollout(
     assert pipeline.rollout is not None
     answered = check_outputs(plan.model, plan.executor)
     sample = None if isinstance(answered, ModelRejected) else answered
-    loader = VersionLoader(plan, sample, advice=ADVICE, may_reject_blank=sample is None)
+    loader = VersionLoader(plan, primary_of(plan), sample, advice=ADVICE, may_reject_blank=sample is None)
     model = pipeline.model
 
     def find(version: int) -> Target:

@@ -13,6 +13,7 @@ from millstream.inference.combined.combination import (
     Combination,
     CombinedVersion,
     Ensemble,
+    NamedMember,
     OpenModel,
     Route,
     signature_of,
@@ -34,6 +35,7 @@ from millstream.pipeline.output_sources import OutputSource
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.sections import NamedModel
 from millstream.schemas.store import Schema
+from millstream.schemas.wording import Loc
 
 
 def load_several(repository: PipelineModels, models: Models, reader: Schema | None) -> CombinedVersion:
@@ -50,6 +52,7 @@ def load_several(repository: PipelineModels, models: Models, reader: Schema | No
         case _:
             combination = loading.ensemble(models)
     first = combination.models[0]
+    named = tuple(NamedMember(each.name, each.version, each.inputs, place) for each, place in loading.named)
     own = own_id(pipeline)
     return CombinedVersion(
         own.name,
@@ -60,6 +63,7 @@ def load_several(repository: PipelineModels, models: Models, reader: Schema | No
         batch_sizes=(),
         combination=combination,
         described=pipeline.at("models", models.kind),
+        named=named,
     )
 
 
@@ -71,10 +75,11 @@ def own_id(pipeline: Pipeline) -> ModelId:
 
 def open_several(model: CombinedVersion, open_model: OpenModel) -> ModelExecutor:
     """Load the models. Raises ModelConfigError, DeviceError."""
-    return model.several.open(partial(_open_here, open_model))
+    return model.several.open(partial(open_here, open_model))
 
 
-def _open_here(open_model: OpenModel, model: ModelVersion) -> ModelExecutor:
+def open_here(open_model: OpenModel, model: ModelVersion) -> ModelExecutor:
+    """Load one of several models. Raises ModelConfigError, DeviceError."""
     executor = open_model(model)
     if isinstance(executor, BlockingExecutor):
         executor.close()
@@ -94,6 +99,7 @@ class _Loading:
         self._reader = reader
         self._loaded: list[tuple[NamedModel, ModelVersion]] = []
         self._routing: dict[str, TensorInput] = {}
+        self.named: list[tuple[NamedModel, Loc]] = []  # the models that are loaded by their names, in order
 
     def route(self, models: Models) -> Route:
         """The models that a field or rules choose."""
@@ -198,6 +204,7 @@ class _Loading:
         return len(self._loaded) - 1
 
     def _model(self, named: NamedModel, *place: str | int) -> ModelVersion:
+        self.named.append((named, place))
         return self._repository.member(named, place).with_time_formats(partial(time_format, self._reader))
 
     def _load(self, name: str, version: int) -> ModelVersion:

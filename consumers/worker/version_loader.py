@@ -1,8 +1,9 @@
 """Loads a version beside the one that is served, checks it against that one, and warms it up."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -25,40 +26,71 @@ from millstream.schemas.failures import failure_of
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model whose versions are loaded: that of `model`, or one of `models`."""
+
+    first: ModelVersion  # that the worker started with
+    folder: Path | None  # of it, which the source keeps for this process; None: it need not
+    read: Callable[[int, Path], ModelVersion]  # reads the config.yaml of a version in this folder
+    open: Callable[
+        [ModelVersion, object], list[ModelExecutor]
+    ]  # loads the copies of a version, beside another's executor
+    is_predicted: bool = True  # whether predictions have its outputs
+
+
+def primary_of(plan: Plan) -> LoadedModel:
+    """The model of `model`. Raises as `PipelineModels.primary` does."""
+    return LoadedModel(
+        plan.model, plan.models.fetch_primary().folder, plan.models.read, partial(open_copies, plan.pipeline)
+    )
+
+
 class VersionLoader:
-    """Loads versions of a pipeline's primary. One thread calls it."""
+    """Loads versions of a model. One thread calls it."""
 
     def __init__(
-        self, plan: Plan, sample: Tensors | None = None, *, advice: str = RESTART, may_reject_blank: bool = False
+        self,
+        plan: Plan,
+        model: LoadedModel,
+        sample: Tensors | ModelRejected | None = None,
+        *,
+        advice: str = RESTART,
+        may_reject_blank: bool = False,
+        compared_with: str = "the baseline",
     ) -> None:
         """Args:
-        plan: the pipeline, with the version that the worker started with.
-        sample: outputs whose types and shapes each version must have; None: only the names of outputs must be the same.
+        plan: the pipeline.
+        model: whose versions are loaded.
+        sample: outputs whose types and shapes each version must have, or why they aren't known, which no version can fit; None:
+            only the names of outputs must be the same.
         advice: what to do, if a version that is refused is to be served as it is.
         may_reject_blank: whether a version is put to work that rejects a blank event.
+        compared_with: how messages name the version that has the outputs of the sample.
         """
         self._plan = plan
-        self._pipeline = plan.pipeline
+        self._model = model
         self._sample = sample
         self._advice = advice
         self._may_reject_blank = may_reject_blank
+        self._compared_with = compared_with
 
     def first(self, opened: OpenedModel) -> Loaded:
         """The version that the worker started with, which is opened already."""
-        return Loaded(None, self._plan.model, opened, self._plan.models.fetch_primary().folder)
+        return Loaded(None, self._model.first, opened, self._model.folder)
 
     def started_with(self, target: Target, first: Loaded) -> bool:
         """See `Loader`. The content in a cache has a name. That of a folder is taken for the one that was loaded just before."""
         source = self._plan.models.source
         if not isinstance(source, CachedSource) or first.folder is None:
             return True
-        return source.digest(self._pipeline.model.name, target.version, target.fingerprint) == first.folder.name
+        return source.digest(first.model.name, target.version, target.fingerprint) == first.folder.name
 
     def load(self, target: Target, served: Loaded) -> Loaded:
         """Load and warm up a version. It raises NotServed if the version can't take the place of the one that is served."""
-        name, models = self._pipeline.model.name, self._plan.models
+        models = self._plan.models
         try:
-            folder = models.source.fetch(name, target.version)
+            folder = models.source.fetch(served.model.name, target.version)
         except SourceUnavailable as error:
             raise NotServed("unavailable", str(error), transient=True) from error
         except Exception as error:
@@ -81,7 +113,7 @@ class VersionLoader:
 
     def _loaded(self, target: Target, folder: Path, served: Loaded) -> Loaded:
         try:
-            model = self._plan.models.read(target.version, folder)
+            model = self._model.read(target.version, folder)
             model = model.with_time_formats(partial(time_format, self._plan.reader))
         except Exception as error:
             raise _refusal("load", error) from error
@@ -89,7 +121,7 @@ class VersionLoader:
             raise NotServed("signature", difference)
         beside = served.opened.executors[0]
         try:
-            executors = open_copies(self._pipeline, model, beside)
+            executors = self._model.open(model, beside)
         except Exception as error:
             raise _refusal("load", error) from error
         try:
@@ -105,7 +137,7 @@ class VersionLoader:
         try:
             for executor in executors:
                 executor.warm_up()
-            answered = check_outputs(model, first)
+            answered = check_outputs(model, first, encode=self._model.is_predicted)
         except Exception as error:
             raise _refusal("warm_up", error) from error
         if isinstance(answered, ModelRejected):  # nothing shows that it would answer a real event
@@ -116,7 +148,18 @@ class VersionLoader:
                 f"{model.place}: it rejects a blank event: {answered}. Only a real event can show whether it works: run "
                 f"`millstream predict` with it. {self._advice}.",
             )
-        if self._sample is not None and (difference := outputs_misfit(self._sample, answered)) is not None:
+        self._check_outputs(model, answered)
+
+    def _check_outputs(self, model: ModelVersion, answered: Tensors) -> None:
+        """Check that the outputs of a blank event are those that are expected. Raises NotServed."""
+        sample = self._sample
+        if isinstance(sample, ModelRejected):
+            raise NotServed(
+                "signature",
+                f"{model.place}: its outputs can't be compared with those of version {self._model.first.version}, because that "
+                f"one rejects a blank event: {sample}. {self._advice}.",
+            )
+        if sample is not None and (difference := outputs_misfit(sample, answered, self._compared_with)) is not None:
             raise NotServed("signature", f"{model.place}: {difference}")
 
 

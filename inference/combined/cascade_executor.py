@@ -1,6 +1,6 @@
 """The executor of a cascade: the cheap model first, and the next one for events of which it isn't sure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from millstream.inference.combined.blanks import blank_part, first_answers
 from millstream.inference.combined.gathering import Gathering
-from millstream.inference.combined.member import Member
+from millstream.inference.combined.member import Member, close_members, replaced
 from millstream.inference.combined.part import Outputs, Part
 from millstream.inference.combined.route_executor import device_of
 from millstream.inference.errors import ModelConfigError
@@ -118,10 +118,20 @@ class CascadeExecutor:
         answered_by = outputs[ANSWERED_BY]
         return {**outputs, ESCALATED: answered_by > 0, MODELS: self._ran[answered_by]}
 
-    def close(self) -> None:
-        """See `Executor.close`."""
-        for member in self._members:
-            member.executor.close()
+    @property
+    def members(self) -> Sequence[Member]:
+        """See `CombinedExecutor`."""
+        return self._members
+
+    def with_member(self, number: int, member: Member) -> "CascadeExecutor":
+        """See `CombinedExecutor`."""
+        executor = CascadeExecutor(replaced(self._members, number, member), self._escalations)
+        executor.on_answered = self.on_answered
+        return executor
+
+    def close(self, *, but: Container[int] = ()) -> None:
+        """See `CombinedExecutor`."""
+        close_members(self._members, but)
 
 
 def _without(part: Part, left_out: Mask) -> Part:

@@ -1,6 +1,6 @@
 """The executor of an ensemble: all models run, and outputs of some are inputs of others."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from graphlib import TopologicalSorter
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ import numpy as np
 from millstream.inference.combined.blanks import blank_inputs
 from millstream.inference.combined.cascade_executor import MODELS, refuse_reserved
 from millstream.inference.combined.combining import Array, Source, combined
-from millstream.inference.combined.member import Member
+from millstream.inference.combined.member import Member, close_members
 from millstream.inference.combined.part import Outputs
 from millstream.inference.combined.route_executor import device_of
 from millstream.inference.errors import EventRejection, EventsRejected, ModelConfigError
@@ -45,6 +45,8 @@ class EnsembleExecutor:
         steps: in any order; they feed each other in no circle.
         outputs: those of the prediction.
         """
+        self._own = own
+        self._given = steps
         needs = {step.name: {of for fed in step.feed for of in fed.source.steps} for step in steps}
         by_name = {step.name: step for step in steps}
         self._steps = [by_name[name] for name in TopologicalSorter(needs).static_order()]
@@ -91,10 +93,20 @@ class EnsembleExecutor:
             raise EventsRejected(outputs, rows, dict(sorted(rejected.items())))
         return outputs
 
-    def close(self) -> None:
-        """See `Executor.close`."""
-        for step in self._steps:
-            step.member.executor.close()
+    @property
+    def members(self) -> Sequence[Member]:
+        """See `CombinedExecutor`."""
+        return [step.member for step in self._given]
+
+    def with_member(self, number: int, member: Member) -> "EnsembleExecutor":
+        """See `CombinedExecutor`."""
+        steps = list(self._given)
+        steps[number] = steps[number]._replace(member=member)
+        return EnsembleExecutor(self._own, steps, self._outputs)
+
+    def close(self, *, but: Container[int] = ()) -> None:
+        """See `CombinedExecutor`."""
+        close_members(self.members, but)
 
 
 def _fed(fed: Fed, answers: Mapping[str, Mapping[str, Array]]) -> Array:

@@ -1,6 +1,6 @@
 """A model of a combination."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,3 +74,15 @@ class Member:
         said = inputs[UNFIT][rows, self.unfit]
         bad = np.flatnonzero(said.astype(np.bool_))
         return {int(rows[at]): EventRejection("unfit", said[at]) for at in bad.tolist()}
+
+
+def replaced(members: Sequence[Member], number: int, member: Member) -> list[Member]:
+    """The members, with another one in place of that of this number."""
+    return [*members[:number], member, *members[number + 1 :]]
+
+
+def close_members(members: Sequence[Member], but: Container[int]) -> None:
+    """Release what the members take. `but`: the numbers of those that stay open."""
+    for number, member in enumerate(members):
+        if number not in but:
+            member.executor.close()

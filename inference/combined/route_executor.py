@@ -1,11 +1,11 @@
 """The executor that runs each event on one of several models."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import cached_property
 
 from millstream.inference.combined.blanks import blank_part, first_answers
 from millstream.inference.combined.gathering import Gathering, groups_of
-from millstream.inference.combined.member import Member
+from millstream.inference.combined.member import Member, close_members, replaced
 from millstream.inference.combined.part import Outputs
 from millstream.inference.combined.routing import NO_MODEL, Choice
 from millstream.inference.errors import EventRejection
@@ -53,10 +53,18 @@ class RouteExecutor:
                 gathering.add(self._members[number].answer(inputs, rows), number)
         return gathering.outputs()
 
-    def close(self) -> None:
-        """See `Executor.close`."""
-        for member in self._members:
-            member.executor.close()
+    @property
+    def members(self) -> Sequence[Member]:
+        """See `CombinedExecutor`."""
+        return self._members
+
+    def with_member(self, number: int, member: Member) -> "RouteExecutor":
+        """See `CombinedExecutor`."""
+        return RouteExecutor(replaced(self._members, number, member), self._choice)
+
+    def close(self, *, but: Container[int] = ()) -> None:
+        """See `CombinedExecutor`."""
+        close_members(self._members, but)
 
 
 def device_of(members: Sequence[Member]) -> str:

@@ -1,12 +1,12 @@
 """The executor that runs each event on the model of its tenant."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 
 import numpy as np
 
 from millstream.inference.combined.blanks import blank_part, first_answers
 from millstream.inference.combined.gathering import Gathering, groups_of
-from millstream.inference.combined.member import Member
+from millstream.inference.combined.member import Member, close_members
 from millstream.inference.combined.model_numbers import ModelNumbers
 from millstream.inference.combined.part import Outputs
 from millstream.inference.combined.routing import shown_key
@@ -106,10 +106,24 @@ class TenantExecutor:
         """What is loaded."""
         return self._models.counts()
 
-    def close(self) -> None:
-        """See `Executor.close`."""
+    @property
+    def members(self) -> Sequence[Member]:
+        """See `CombinedExecutor`: the default model, or the pattern of all."""
+        return [self._pattern]
+
+    def with_member(self, number: int, member: Member) -> "TenantExecutor":  # noqa: ARG002
+        """See `CombinedExecutor`. The models of the tenants are shared."""
+        default = None if self._default is None else member
+        executor = TenantExecutor(
+            self._field, self._tensor, self._models, member, default, self._may_have_model, self._numbers
+        )
+        executor.on_change = self.on_change
+        return executor
+
+    def close(self, *, but: Container[int] = ()) -> None:
+        """See `CombinedExecutor`."""
         self._models.close()
-        self._pattern.executor.close()
+        close_members(self.members, but)
 
     def _run_tenant(self, tenant: str, own: Inputs, rows: Ints, gathering: Gathering) -> bool:
         """Run the events of one tenant. Returns False if it has no model."""

@@ -17,6 +17,7 @@ from millstream.consumers.serving import model_watch
 from millstream.consumers.serving.errors import NotServed
 from millstream.consumers.serving.loaded import Loaded
 from millstream.consumers.serving.model_watch import MAX_ERROR_LENGTH, MOST_WAITS, ModelWatch
+from millstream.consumers.serving.place import WholePool
 from millstream.consumers.serving.wanted_now import Target
 from tests.consumers.measured import Measured
 
@@ -43,10 +44,9 @@ class Scene(Measured):
         pool = SimpleNamespace(switch_to=self._switch_to, is_in_use=lambda opened: opened in self.in_use)
         self.watch = ModelWatch(
             self._loaded(1, None),
-            cast("Pool", pool),
+            WholePool(cast("Pool", pool)),
             self._find,
             self,
-            interval=0.001,
             stop=self.stop,
             metrics=self.metrics,
         )
@@ -244,8 +244,7 @@ def test_version_that_was_changed_since_the_start_is_loaded_again(caplog: pytest
 
 def test_content_at_the_start_is_noted_before_the_first_wait() -> None:
     scene = Scene()
-    scene.stop.set()
-    scene.watch.run()
+    scene.watch.begin()
     scene.in_use.clear()
     scene.look(Target(1, "other"))
     assert scene.loads == [Target(1, "other")]
@@ -253,9 +252,8 @@ def test_content_at_the_start_is_noted_before_the_first_wait() -> None:
 
 def test_source_that_is_away_at_the_start_is_asked_again() -> None:
     scene = Scene()
-    scene.stop.set()
     scene.wanted = NotServed("unavailable", "away.", transient=True)
-    scene.watch.run()
+    scene.watch.begin()
     scene.look(Target(1, "a"), Target(1, "a"))
     assert (scene.loads, scene.error()) == ([], None)
 
@@ -346,12 +344,3 @@ def test_served_version_is_always_the_last_wanted_one_that_could_be_loaded_once_
     scene.in_use.clear()
     scene.watch.look()
     assert scene.unloaded == scene.served[:-1]
-
-
-def test_thread_ends_when_the_worker_does() -> None:
-    scene = Scene()
-    thread = threading.Thread(target=scene.watch.run)
-    thread.start()
-    scene.stop.set()
-    thread.join(10)
-    assert not thread.is_alive()

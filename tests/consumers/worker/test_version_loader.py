@@ -10,7 +10,7 @@ import yaml
 
 from millstream.consumers.serving.wanted_now import Target
 from millstream.consumers.worker.plan import make_plan
-from millstream.consumers.worker.version_loader import VersionLoader
+from millstream.consumers.worker.version_loader import VersionLoader, primary_of
 from millstream.inference.executors.opened import OpenedModel
 from millstream.pipeline.loading import load_pipeline
 from tests.broker.choice import Broker
@@ -40,7 +40,7 @@ def place(tmp_path: Path) -> Place:
 
 def test_version_that_changed_in_the_store_is_not_the_one_of_the_start(place: Place, tmp_path: Path) -> None:
     plan = make_plan(load_pipeline(tmp_path / "pipeline.yaml", {}))
-    source, loader = plan.models.source, VersionLoader(plan)
+    source, loader = plan.models.source, VersionLoader(plan, primary_of(plan))
     first = loader.first(OpenedModel(plan.model.id, plan.executors))
     assert loader.started_with(Target(1, source.versions(NAME)[1]), first)
     place.put(f"{NAME}/1/notes.txt", "trained anew")
