@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, WithJsonSchema, model_validator
 
 from millstream.pipeline.conditions import ParsedCondition, parse_condition
-from millstream.pipeline.names import WANTED_VERSION_SCHEMA, Name, Version
+from millstream.pipeline.names import WANTED_VERSION_SCHEMA, Name, Version, WantedVersion
 from millstream.pipeline.output_sources import SOURCE_SCHEMA, OutputSource, parse_source
 from millstream.pipeline.sections import ModelSettings, NamedModel, Section, Text
 from millstream.schemas.units import Size
@@ -129,9 +129,13 @@ class Tenants(Section):
     )
     name: Annotated[str, AfterValidator(_tenant_name)] = Field(
         TENANT,
-        description=f"Name of a tenant's model: its folder in the repository. `{TENANT}` stands for the value of `field`. "
-        "The highest version in the folder runs.",
+        description=f"Name of a tenant's model: its folder in the repository. `{TENANT}` stands for the value of `field`.",
         examples=[f"churn-{TENANT}"],
+    )
+    version: WantedVersion = Field(
+        "latest",
+        description="Version of each tenant's model: `latest` (the highest number), an alias such as `champion`, or a number. "
+        "Workers follow `latest` and aliases of the models that they have loaded (`models.poll_interval`).",
     )
     default: Member | None = Field(
         None,

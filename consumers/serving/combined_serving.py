@@ -57,6 +57,21 @@ class CombinedServing:
         members[number] = new.opened
         self._switch(_Served(OpenedModel(self._serving.together.id, executors), members))
 
+    def switch_copies(self, copies: Sequence[CombinedExecutor]) -> None:
+        """Let other executors of the same models answer from the next batch on."""
+        self._switch(_Served(OpenedModel(self._serving.together.id, copies), self._serving.members))
+
+    @property
+    def copies(self) -> Sequence[CombinedExecutor]:
+        """What answers new batches."""
+        return copies_of(self._serving.together)
+
+    @property
+    def has_old(self) -> bool:
+        """Whether batches are in flight that were submitted before the last switch."""
+        self._forget_free()
+        return bool(self._old)
+
     def has_member_in_use(self, opened: OpenedModel) -> bool:
         """Whether a version of a model answers new batches, or has batches in flight."""
         self._forget_free()

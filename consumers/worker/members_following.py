@@ -11,12 +11,15 @@ from millstream.consumers.serving import watch_thread
 from millstream.consumers.serving.combined_serving import CombinedServing
 from millstream.consumers.serving.model_watch import ModelWatch
 from millstream.consumers.serving.shared_series import SharedSeries
+from millstream.consumers.serving.tenant_watch import TenantWatch
 from millstream.consumers.serving.wanted_now import wanted_now
+from millstream.consumers.serving.watch_thread import Watched
 from millstream.consumers.worker.following import Following, loads_with_less_priority
 from millstream.consumers.worker.plan import Plan, check_outputs, open_member_copies
 from millstream.consumers.worker.shared import Shared
 from millstream.consumers.worker.version_loader import LoadedModel, VersionLoader
 from millstream.inference.combined.combination import CombinedVersion, Ensemble, NamedMember
+from millstream.inference.combined.tenants import Tenants
 from millstream.inference.executors.interface import ModelExecutor
 from millstream.inference.executors.opened import OpenedModel
 
@@ -41,11 +44,14 @@ def follow_members(plan: Plan, shared: Shared, first: OpenedModel, pool: Pool) -
             held.add(known)
         else:
             series.set(SERVING_MODEL, 1, *map(str, several.several.models[number].id))
-    if not watches:
+    watched: list[Watched] = list(watches.values())
+    if isinstance(several.several, Tenants) and isinstance(several.several.wanted, str):
+        watched.append(TenantWatch(serving, shared.ending.abandon))
+    if not watched:
         return Following((), serving.close)
     run = partial(
         watch_thread.follow,
-        list(watches.values()),
+        watched,
         plan.pipeline.model.poll_interval,
         shared.ending.abandon,
         nice=loads_with_less_priority(plan),

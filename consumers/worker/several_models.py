@@ -134,6 +134,9 @@ class _Loading:
             default=default,
             memory=section.memory // models.instances,
             load=self._load,
+            wanted=section.version,
+            aliases=self._repository.source.aliases,
+            place=self._pipeline.at("models", "tenants", "version"),
         )
 
     def cascade(self, models: Models) -> Cascade:

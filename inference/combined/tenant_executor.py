@@ -31,6 +31,7 @@ class TenantExecutor:
         default: Member | None,
         may_have_model: Callable[[str], bool],
         numbers: ModelNumbers,
+        generation: int = 0,
     ) -> None:
         """Args:
         field: of the event, that names the tenant.
@@ -40,6 +41,7 @@ class TenantExecutor:
         default: the model of tenants without one; None: their events are rejected.
         may_have_model: whether a text can be the name of a tenant.
         numbers: of the models, for all copies of the executor.
+        generation: of the tenants' versions, see `TenantModels.change_over`.
         """
         self._field = field
         self._tensor = tensor
@@ -50,6 +52,7 @@ class TenantExecutor:
         self.on_change: Callable[[], object] | None = None  # called when a model was loaded or unloaded, or failed
         self._changes = 0
         self._numbers = numbers
+        self._generation = generation
         self.device = pattern.executor.device
         self.max_events = pattern.executor.max_events
 
@@ -113,9 +116,21 @@ class TenantExecutor:
 
     def with_member(self, number: int, member: Member) -> "TenantExecutor":  # noqa: ARG002
         """See `CombinedExecutor`. The models of the tenants are shared."""
-        default = None if self._default is None else member
+        return self._with(member, self._generation)
+
+    @property
+    def tenants(self) -> TenantModels:
+        """The models of the tenants."""
+        return self._models
+
+    def at_generation(self, generation: int) -> "TenantExecutor":
+        """Another executor, for batches of this generation of the tenants' versions. All else is shared."""
+        return self._with(self._pattern, generation)
+
+    def _with(self, pattern: Member, generation: int) -> "TenantExecutor":
+        default = None if self._default is None else pattern
         executor = TenantExecutor(
-            self._field, self._tensor, self._models, member, default, self._may_have_model, self._numbers
+            self._field, self._tensor, self._models, pattern, default, self._may_have_model, self._numbers, generation
         )
         executor.on_change = self.on_change
         return executor
@@ -130,7 +145,7 @@ class TenantExecutor:
         if not self._may_have_model(tenant):
             return False
         try:
-            loaded = self._models.acquire(tenant)
+            loaded = self._models.acquire(tenant, self._generation)
         except ModelConfigError as error:  # of this tenant's model; the others go on
             gathering.reject(_broken(rows, error))
             return True
@@ -139,7 +154,7 @@ class TenantExecutor:
         try:
             gathering.add(loaded.member.answer_own(own, rows), self._numbers.number(loaded.member.model.id))
         except ModelConfigError as error:
-            self._models.reject(tenant, str(error))
+            self._models.reject(tenant, loaded, str(error))
             gathering.reject(_broken(rows, error))
         finally:
             self._models.release(loaded)

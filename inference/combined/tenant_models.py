@@ -1,4 +1,4 @@
-"""The models of tenants: loaded on first use, renewed, and the least recently used ones unloaded within a memory budget."""
+"""The models of tenants: loaded on first use, replaced by next versions, and unloaded within a memory budget."""
 
 import logging
 import threading
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 RETRY_AFTER = 30.0  # seconds after which a model that can't be loaded is tried again
 MAX_BROKEN = 10_000  # tenants whose error is remembered
-CHECK_AFTER = 30.0  # seconds of use after which a worker looks for a newer version of a model
+STAGED_SHARE = 1 / 8  # of the budget: how much is loaded beside the models that it replaces, before they are closed
 
 
 @dataclass(slots=True)
@@ -24,10 +24,10 @@ class Loaded:
 
     member: Member
     bytes: int
-    checked: float = 0.0  # when it was known to be the newest version, in seconds on the clock
     users: int = 0  # batches that use it now
     evicted: bool = False
-    refused: int | None = None  # a newer version that can't be loaded
+    refused: int | None = None  # the wanted version, if it can't be loaded
+    problem: str = ""  # why the wanted version isn't known, as the log has it
 
 
 class Counts(NamedTuple):
@@ -48,46 +48,53 @@ class TenantModels:
         load: Callable[[str], tuple[Member, int] | None],
         budget: int,
         *,
-        newest: Callable[[str], int | None] = lambda _: None,
+        wanted: Callable[[str], int | None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
-        load: loads the newest version of a tenant's model. Returns it and its bytes; None: the tenant has none. Raises
+        load: loads the wanted version of a tenant's model. Returns it and its bytes; None: the tenant has none. Raises
             InferenceError.
         budget: bytes that the loaded models may take. One model may take more, if it is alone.
-        newest: the number of the newest version of a tenant's model; None: it isn't known.
+        wanted: the number of the wanted version of a tenant's model; None: it has none. Raises InferenceError.
         clock: seconds.
         """
         self._load = load
-        self._newest = newest
+        self._wanted = wanted
         self._budget = budget
         self._clock = clock
         self._lock = threading.Lock()
         self._loaded: OrderedDict[str, Loaded] = OrderedDict()  # the least recently used first
         self._broken: OrderedDict[str, tuple[float, str]] = OrderedDict()  # tenant -> when its model failed, and why
+        self._staged: dict[str, tuple[Loaded, Loaded]] = {}  # tenant -> what is loaded now, and its next version
+        self._before: dict[str, Loaded] = {}  # versions for batches of the generation before
+        self._generation = 0
         self._bytes = self._loads = self._evictions = self._failures = 0
 
     def is_loaded(self, tenant: str) -> bool:
         """Whether the tenant's model is loaded."""
         return tenant in self._loaded
 
-    def acquire(self, tenant: str) -> Loaded | None:
+    def acquire(self, tenant: str, generation: int | None = None) -> Loaded | None:
         """The tenant's model, which stays open until `release`; None: it has none.
+
+        Args:
+            tenant: whose.
+            generation: of the batch, see `change_over`; None: the newest.
 
         Raises:
             ModelConfigError: its model can't be loaded. It is not tried again for some time.
             ExecutorUnavailable: it can't be loaded now.
         """
         with self._lock:
-            entry = self._loaded.get(tenant)
-            if entry is None:
-                entry = self._open(tenant)
-            elif self._clock() - entry.checked >= CHECK_AFTER:
-                entry = self._renewed(tenant, entry)
-            if entry is not None:
-                self._loaded.move_to_end(tenant)
+            if generation is not None and generation < self._generation and tenant in self._before:
+                entry = self._before[tenant]
                 entry.users += 1
-            return entry
+                return entry
+            found = self._loaded.get(tenant) or self._open(tenant)
+            if found is not None:
+                self._loaded.move_to_end(tenant)
+                found.users += 1
+            return found
 
     def release(self, entry: Loaded) -> None:
         """End the use of a model."""
@@ -97,12 +104,61 @@ class TenantModels:
         if done:
             entry.member.executor.close()
 
-    def reject(self, tenant: str, why: str) -> None:
-        """Treat the tenant's model as one that can't be loaded."""
+    def reject(self, tenant: str, entry: Loaded, why: str) -> None:
+        """Treat the tenant's model as one that can't be loaded, unless it was replaced meanwhile."""
         with self._lock:
-            if (entry := self._loaded.get(tenant)) is not None:
+            if self._loaded.get(tenant) is entry:
                 self._evict(tenant, entry)
-            self._note_broken(tenant, why)
+                self._note_broken(tenant, why)
+
+    def stage(self, *, stop: Callable[[], bool] = lambda: False) -> bool:
+        """Load wanted versions beside those that are loaded, as much as `STAGED_SHARE` allows, or one. Call `change_over` then.
+
+        Args:
+            stop: whether to end early.
+
+        Returns:
+            whether there is something to change over to.
+        """
+        left = self._budget * STAGED_SHARE
+        with self._lock:
+            loaded = list(self._loaded.items())
+        for tenant, entry in loaded:
+            if stop() or left <= 0:
+                break
+            new = self._next(tenant, entry)
+            if new is not None:
+                self._staged[tenant] = entry, new
+                left -= new.bytes
+        return bool(self._staged)
+
+    def change_over(self, generation: int) -> None:
+        """Let the versions of `stage` answer batches of this generation. Those before get what they would have got.
+
+        Call `forget_before` when there are no more batches of the generation before.
+        """
+        unused: list[Loaded] = []
+        with self._lock:
+            self._generation = generation
+            for tenant, (old, new) in self._staged.items():
+                if self._loaded.get(tenant) is not old:  # it was unloaded meanwhile
+                    unused.append(new)
+                    continue
+                self._before[tenant] = old
+                self._loaded[tenant] = new  # used as recently as the one before
+                self._bytes += new.bytes
+                self._loads += 1
+            self._staged = {}
+        for new in unused:
+            new.member.executor.close()
+
+    def forget_before(self) -> None:
+        """Close the versions of the generation before."""
+        with self._lock:
+            for entry in self._before.values():
+                self._retire(entry)
+            self._before = {}
+            self._keep_budget()
 
     def counts(self) -> Counts:
         """See `Counts`."""
@@ -116,7 +172,11 @@ class TenantModels:
 
     def close(self) -> None:
         """Close all models that are not in use."""
+        self.forget_before()
         with self._lock:
+            for _, new in self._staged.values():
+                new.member.executor.close()
+            self._staged = {}
             for tenant, entry in list(self._loaded.items()):
                 self._evict(tenant, entry)
 
@@ -135,46 +195,50 @@ class TenantModels:
             raise ModelConfigError(str(error)) from None
         return None if found is None else self._add(tenant, *found)
 
-    def _renewed(self, tenant: str, entry: Loaded) -> Loaded:
-        """The newest version, if it can be loaded; otherwise the one that is loaded already."""
-        entry.checked = self._clock()
-        newest = self._newest(tenant)
-        if newest in {None, entry.member.model.version, entry.refused}:
-            return entry
-        try:
-            found = self._load(tenant)
-        except InferenceError as error:
-            if error.failure == "wait":
-                return entry
-            entry.refused = newest
-            self._failures += 1
-            name = entry.member.model.name
-            log.error(
-                "model %s version %s can't be used, version %s goes on: %s",
-                name,
-                newest,
-                entry.member.model.version,
-                error,
-            )
-            return entry
-        if found is None:
-            return entry
-        self._evict(tenant, entry)
-        return self._add(tenant, *found)
-
     def _add(self, tenant: str, member: Member, size: int) -> Loaded:
-        entry = self._loaded[tenant] = Loaded(member, size, self._clock())
+        entry = self._loaded[tenant] = Loaded(member, size)
         self._bytes += size
         self._loads += 1
-        for oldest, other in list(self._loaded.items()):
-            if self._bytes <= self._budget or other is entry:
+        self._keep_budget()
+        return entry
+
+    def _next(self, tenant: str, entry: Loaded) -> Loaded | None:
+        """The wanted version, if it is another one and can be loaded."""
+        name, version, wanted = entry.member.model.name, entry.member.model.version, None
+        try:
+            wanted = self._wanted(tenant)
+            if wanted in {None, version, entry.refused}:
+                entry.problem = ""
+                return None
+            found = self._load(tenant)
+        except InferenceError as error:
+            if wanted is not None and error.failure != "wait":
+                entry.refused = wanted
+                self._failures += 1
+            if str(error) != entry.problem:
+                entry.problem = str(error)
+                told = "the wanted version" if wanted is None else f"version {wanted}"
+                log.error("model %s: %s can't be used, version %d goes on: %s", name, told, version, error)
+            return None
+        if found is None:
+            return None
+        log.info("version %s of model %s is loaded, in place of version %d", found[0].model.version, name, version)
+        return Loaded(*found)
+
+    def _keep_budget(self) -> None:
+        """Unload the models that were used least recently, but not the last one."""
+        for oldest, other in list(self._loaded.items())[:-1]:
+            if self._bytes <= self._budget:
                 break
             self._evict(oldest, other)
             self._evictions += 1
-        return entry
 
     def _evict(self, tenant: str, entry: Loaded) -> None:
         del self._loaded[tenant]
+        self._retire(entry)
+
+    def _retire(self, entry: Loaded) -> None:
+        """Close a model, now or when its last user is done."""
         self._bytes -= entry.bytes
         entry.evicted = True
         if not entry.users:

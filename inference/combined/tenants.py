@@ -1,7 +1,7 @@
 """A model per tenant: finds the models in the repository and loads them."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from dataclasses import field as with_default
 from functools import partial
@@ -15,9 +15,11 @@ from millstream.inference.combined.model_numbers import ModelNumbers
 from millstream.inference.combined.output_types import OutputTypes
 from millstream.inference.combined.tenant_executor import TenantExecutor
 from millstream.inference.combined.tenant_models import TenantModels
-from millstream.inference.errors import ExecutorUnavailable, ModelConfigError
+from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, SourceUnavailable
 from millstream.inference.repository import ModelVersion, versions_in
 from millstream.inference.signature import TensorInput, TensorOutput
+from millstream.inference.sources.interface import LATEST
+from millstream.inference.sources.wanted import version_of
 
 TENANT = "{tenant}"
 MODEL_OVERHEAD = 2**20  # bytes of a loaded model besides its weights. Measured: 0.1 to 1.3 MiB for small ONNX models
@@ -37,6 +39,9 @@ class Tenants:
     default: ModelVersion | None  # of tenants without a model
     memory: int  # bytes of all loaded models
     load: Callable[[str, int], ModelVersion]  # loads a model's version
+    wanted: int | str = LATEST  # version of each tenant's model: a number, `latest` or an alias
+    aliases: Callable[[str], Mapping[str, int]] = lambda _: {}  # of a model. Raises ModelConfigError, SourceUnavailable
+    place: str = ""  # of `wanted` in the pipeline file, for messages
     numbers: ModelNumbers = with_default(default_factory=ModelNumbers, compare=False)
 
     @property
@@ -58,7 +63,7 @@ class Tenants:
         """See Combination."""
         types = OutputTypes()
         pattern = Member(self.pattern, open_model(self.pattern), self.inputs.names[0], types=types)
-        models = TenantModels(partial(self._loaded, open_model, types), self.memory, newest=self._newest)
+        models = TenantModels(partial(self._loaded, open_model, types), self.memory, wanted=self._wanted)
         default = None if self.default is None else pattern
         return TenantExecutor(self.field, self.key.tensor, models, pattern, default, self.is_name, self.numbers)
 
@@ -67,18 +72,32 @@ class Tenants:
         name = self.name.replace(TENANT, tenant)
         return bool(tenant) and name not in {".", ".."} and _NAME.fullmatch(name) is not None
 
-    def _newest(self, tenant: str) -> int | None:
+    def _wanted(self, tenant: str) -> int | None:
+        """The version of a tenant's model; None: it has none. Raises ModelConfigError, ExecutorUnavailable."""
+        name = self.name.replace(TENANT, tenant)
         try:
-            return newest(self.repository, self.name.replace(TENANT, tenant))
-        except OSError:  # the loaded version goes on
-            return None
+            folder = self.repository / name
+            found = versions_in(folder) if folder.is_dir() else []
+            if not found:
+                return None
+            return version_of(
+                name,
+                self.wanted,
+                self.place,
+                versions=lambda: dict.fromkeys(found, ""),
+                aliases=lambda: self.aliases(name),
+            )
+        except PermissionError as error:
+            raise ModelConfigError(f"model {name} can't be read: {error}.") from None
+        except (OSError, SourceUnavailable) as error:
+            raise ExecutorUnavailable(f"the model repository can't be read: {error}") from error
 
     def _loaded(self, open_model: OpenModel, types: OutputTypes, tenant: str) -> tuple[Member, int] | None:
         name = self.name.replace(TENANT, tenant)
+        version = self._wanted(tenant)
+        if version is None:
+            return None
         try:
-            version = newest(self.repository, name)
-            if version is None:
-                return None
             model = self.load(name, version)
             size = size_of(model)
         except PermissionError as error:

@@ -13,6 +13,7 @@ import pytest
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.worker.members_following import follow_members
 from millstream.consumers.worker.plan import make_plan
+from millstream.inference.errors import EventsRejected
 from millstream.inference.executors.interface import ANSWERED_BY
 from millstream.inference.executors.opened import OpenedModel
 from millstream.pipeline.loading import load_pipeline
@@ -168,6 +169,43 @@ def test_default_model_of_tenants_is_followed(tmp_path: Path, models: Path) -> N
         name_alias(models / "eu", champion=2)
         scene.wait_for(eu=2)
         assert scene.answers() == [(7, "of-DE:1"), (20, "eu:2")]
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+def test_loaded_models_of_tenants_are_followed(tmp_path: Path, models: Path, instances: int) -> None:
+    for tenant in ("DE", "US"):
+        write_onnx(models, f"of-{tenant}", 7)
+        name_alias(models / f"of-{tenant}", live=1)
+    section = {"tenants": {"field": "who", "name": "of-{tenant}", "version": "live"}, "instances": instances}
+    scene = Scene(tmp_path, section)
+    with scene.followed():
+        assert scene.answers() == [(7, "of-DE:1"), (7, "of-US:1")]
+        scene.in_use = {scene.first}
+        write_onnx(models, "of-DE", 70, version=2)
+        name_alias(models / "of-DE", live=2)
+        wait_until(lambda: scene.answers()[0] == (70, "of-DE:2"), 30, "version 2")
+        assert scene.answers(scene.first) == [(7, "of-DE:1"), (7, "of-US:1")], "batches that were submitted before"
+        assert scene.answers() == [(70, "of-DE:2"), (7, "of-US:1")]
+        scene.in_use = set()
+        write_onnx(models, "of-US", 70, version=5)
+        (models / "of-US" / "5" / "model.onnx").write_bytes(b"broken")
+        name_alias(models / "of-US", live=5)
+        name_alias(models / "of-DE", live=1)
+        wait_until(lambda: scene.answers() == [(7, "of-DE:1"), (7, "of-US:1")], 30, "version 1 again")
+        name_alias(models / "of-DE", other=1)  # there is no alias `live` any more: the loaded version goes on
+        write_onnx(models, "of-US", 60, version=6)
+        name_alias(models / "of-US", live=6)
+        wait_until(lambda: scene.answers() == [(7, "of-DE:1"), (60, "of-US:6")], 30, "version 6")
+
+
+def test_tenant_without_the_alias_has_dead_letters_that_say_so(tmp_path: Path, models: Path) -> None:
+    write_onnx(models, "of-DE", 7)
+    scene = Scene(tmp_path, {"tenants": {"field": "who", "name": "of-{tenant}", "version": "live", "default": EU}})
+    with scene.followed(), pytest.raises(EventsRejected) as caught:
+        scene.answers()
+    (rejection,) = caught.value.rejected.values()
+    assert rejection.reason == "no_model"
+    assert "models.tenants.version: model `of-DE` has no alias `live` (aliases: none; versions: 1)" in rejection.error
 
 
 def test_version_that_does_not_fit_leaves_the_old_one_and_the_others_go_on(tmp_path: Path, models: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.inference.combined.member import Member
-from millstream.inference.combined.tenant_models import CHECK_AFTER, RETRY_AFTER, TenantModels
+from millstream.inference.combined.tenant_models import RETRY_AFTER, TenantModels
 from millstream.inference.errors import ModelConfigError
 from tests.inference.combined.scaling import Scaling, member
 
@@ -37,8 +37,8 @@ class Loader:
 
 
 @contextmanager
-def using(models: TenantModels, tenant: str) -> Iterator[Member | None]:
-    entry = models.acquire(tenant)
+def using(models: TenantModels, tenant: str, generation: int | None = None) -> Iterator[Member | None]:
+    entry = models.acquire(tenant, generation)
     try:
         yield None if entry is None else entry.member
     finally:
@@ -94,35 +94,99 @@ def test_broken_model_is_tried_again_after_a_while() -> None:
         assert found is not None
 
 
-def test_newer_version_is_loaded_after_a_while_and_a_broken_one_is_not_tried_again() -> None:
-    now, newest, opened = [0.0], [1], list[Scaling]()
+class Versions:
+    """The models of all tenants have the wanted version. Version 2 is broken."""
 
-    def load(tenant: str) -> tuple[Member, int]:
-        if newest[0] == 2:
+    def __init__(self, budget: int = 100) -> None:
+        self.wanted = 1
+        self.opened: list[Scaling] = []
+        self.models = TenantModels(self.load, budget, wanted=lambda _: self.wanted)
+
+    def load(self, tenant: str) -> tuple[Member, int]:
+        if self.wanted == 2:
             raise ModelConfigError("version 2 is broken")
-        opened.append(Scaling(newest[0]))
-        return member(tenant, opened[-1], number=newest[0]), newest[0]
+        self.opened.append(Scaling(self.wanted))
+        return member(tenant, self.opened[-1], number=self.wanted), 1
 
-    models = TenantModels(load, 100, newest=lambda _: newest[0], clock=lambda: now[0])
-
-    def version() -> int:
-        with using(models, "t0") as found:
+    def version(self, tenant: str = "t0", generation: int | None = None) -> int:
+        with using(self.models, tenant, generation) as found:
             assert found is not None
             return found.model.version
 
-    assert version() == 1
-    newest[0] = 3
-    assert version() == 1
-    now[0] += CHECK_AFTER
-    assert version() == 3
-    assert [executor.closed for executor in opened] == [True, False]
-    assert models.counts() == (1, 3, 2, 0, 0)
-    newest[0] = 2  # by hand: version 3 was taken away
-    for _ in range(3):
-        now[0] += CHECK_AFTER
-        assert version() == 3
-    assert models.counts().failed == 1
-    assert [executor.closed for executor in opened] == [True, False]
+    def closed(self) -> list[bool]:
+        return [executor.closed for executor in self.opened]
+
+
+def test_wanted_version_is_loaded_beside_and_answers_from_the_next_generation_on() -> None:
+    scene = Versions()
+    assert scene.version() == 1
+    assert not scene.models.stage()
+    scene.wanted = 3
+    assert scene.models.stage()
+    assert scene.version() == 1
+    scene.models.change_over(1)
+    assert [scene.version(generation=each) for each in (1, 0, 1)] == [3, 1, 3], "batches submitted before keep theirs"
+    assert (scene.closed(), scene.models.counts().bytes) == ([False, False], 2)
+    scene.models.forget_before()
+    assert (scene.closed(), scene.models.counts()) == ([True, False], (1, 1, 2, 0, 0))
+    scene.wanted = 1  # backwards, as an alias may
+    assert scene.models.stage()
+    scene.models.change_over(2)
+    scene.models.forget_before()
+    assert scene.version() == 1
+
+
+def test_version_that_is_broken_leaves_the_old_one_and_is_not_tried_again() -> None:
+    scene = Versions()
+    assert scene.version() == 1
+    scene.wanted = 2
+    assert [scene.models.stage() for _ in range(3)] == [False] * 3
+    assert (scene.version(), scene.models.counts().failed) == (1, 1)
+    scene.wanted = 3
+    assert scene.models.stage()
+    scene.models.change_over(1)
+    assert scene.version() == 3
+
+
+def test_old_version_in_use_is_closed_by_its_last_user() -> None:
+    scene = Versions()
+    with using(scene.models, "t0"):
+        scene.wanted = 3
+        scene.models.stage()
+        scene.models.change_over(1)
+        scene.models.forget_before()
+        assert scene.closed() == [False, False]
+    assert scene.closed() == [True, False]
+
+
+def test_model_that_was_unloaded_while_its_next_version_was_loaded_stays_so() -> None:
+    scene = Versions(budget=1)
+    assert scene.version("t0") == 1
+    scene.wanted = 3
+    assert scene.models.stage()
+    assert scene.version("t1") == 3
+    scene.models.change_over(1)
+    scene.models.forget_before()
+    assert not scene.models.is_loaded("t0")
+    assert (scene.closed(), scene.models.counts().bytes) == ([True, True, False], 1)
+
+
+def test_only_a_part_of_the_budget_is_loaded_beside() -> None:
+    scene = Versions(budget=32)
+    for at in range(30):
+        assert scene.version(f"t{at}") == 1
+    scene.wanted = 3
+    changed = []
+    for generation in range(1, 20):
+        if not scene.models.stage():
+            break
+        scene.models.change_over(generation)
+        changed.append(scene.models.counts().bytes - 30)
+        scene.models.forget_before()
+    assert changed == [4] * 7 + [2]
+    assert {scene.version(f"t{at}") for at in range(30)} == {3}
+    scene.models.close()
+    assert all(scene.closed())
 
 
 def test_threads_never_use_a_closed_model() -> None:
