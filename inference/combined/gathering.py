@@ -33,7 +33,8 @@ class Gathering:
 
     def add(self, part: Part, answered_by: int) -> None:
         """Add the answers of one model. `answered_by`: its number. No two parts have a row in common."""
-        self.reject(part.rejected)
+        if part.rejected:
+            self.reject(part.rejected)
         if len(part.rows):
             self._parts.append(part)
             self._answered_by.append(answered_by)
@@ -68,7 +69,11 @@ class Gathering:
             rows = parts[0].rows
             return {**parts[0].outputs, ANSWERED_BY: np.full(len(rows), self._answered_by[0])}, rows
         rows = np.concatenate([part.rows for part in parts])
-        order = np.argsort(rows, kind="stable")
+        if len(rows) == self._events:  # all have answers: faster than sorting
+            order = np.empty(len(rows), np.int64)
+            order[rows] = np.arange(len(rows))
+        else:
+            order = np.argsort(rows, kind="stable")
         outputs = {name: np.concatenate([part.outputs[name] for part in parts])[order] for name in parts[0].outputs}
         outputs[ANSWERED_BY] = np.repeat(self._answered_by, [len(part.rows) for part in parts])[order]
         return outputs, rows[order]

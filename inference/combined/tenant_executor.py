@@ -71,12 +71,13 @@ class TenantExecutor:
 
     def run(self, inputs: Inputs) -> Outputs:
         """See `Executor.run`."""
-        tenants: dict[str, int] = {}
         keys = inputs[self._tensor].tolist()
-        chosen = np.fromiter((tenants.setdefault(key, len(tenants)) for key in keys), np.int64, len(keys))
-        names = list(tenants)
-        # Those that are loaded run first: loading others may unload them.
-        groups = sorted(groups_of(chosen), key=lambda group: not self._models.is_loaded(names[group[0]]))
+        names = list(dict.fromkeys(keys))
+        tenants = dict(zip(names, range(len(names)), strict=True))
+        groups = groups_of(np.fromiter(map(tenants.__getitem__, keys), np.int64, len(keys)))
+        if not self._models.are_loaded(tenants.keys()):
+            # Those that are loaded run first: loading others may unload them.
+            groups.sort(key=lambda group: not self._models.is_loaded(names[group[0]]))
         gathering = Gathering(len(keys))
         without: list[Ints] = []
         for number, rows, own in self._in_order(inputs, groups):
@@ -142,7 +143,7 @@ class TenantExecutor:
 
     def _run_tenant(self, tenant: str, own: Inputs, rows: Ints, gathering: Gathering) -> bool:
         """Run the events of one tenant. Returns False if it has no model."""
-        if not self._may_have_model(tenant):
+        if not self._models.is_loaded(tenant) and not self._may_have_model(tenant):
             return False
         try:
             loaded = self._models.acquire(tenant, self._generation)
@@ -152,7 +153,9 @@ class TenantExecutor:
         if loaded is None:
             return False
         try:
-            gathering.add(loaded.member.answer_own(own, rows), self._numbers.number(loaded.member.model.id))
+            if loaded.number is None:
+                loaded.number = self._numbers.number(loaded.member.model.id)
+            gathering.add(loaded.member.answer_own(own, rows), loaded.number)
         except ModelConfigError as error:
             self._models.reject(tenant, loaded, str(error))
             gathering.reject(_broken(rows, error))

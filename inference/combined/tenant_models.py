@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ class Loaded:
     users: int = 0  # batches that use it now
     evicted: bool = False
     refused: int | None = None  # the wanted version, if it can't be loaded
+    number: int | None = None  # for `ANSWERED_BY`; None: it has answered nothing yet
     problem: str = ""  # why the wanted version isn't known, as the log has it
 
 
@@ -73,6 +74,10 @@ class TenantModels:
     def is_loaded(self, tenant: str) -> bool:
         """Whether the tenant's model is loaded."""
         return tenant in self._loaded
+
+    def are_loaded(self, tenants: Set[str]) -> bool:
+        """Whether the models of all these tenants are loaded."""
+        return tenants <= self._loaded.keys()
 
     def acquire(self, tenant: str, generation: int | None = None) -> Loaded | None:
         """The tenant's model, which stays open until `release`; None: it has none.
