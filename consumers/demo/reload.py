@@ -1,11 +1,9 @@
 """`millstream demo --reload`: version 2 of the model arrives in the repository while the events flow. The workers follow it."""
 
-import shutil
 import threading
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -15,6 +13,7 @@ from rich.console import Console
 from millstream.consumers.demo.collector import Collector
 from millstream.consumers.demo.feeder import Feeder, steady
 from millstream.consumers.demo.flights import LATER_MONTHS, departures
+from millstream.consumers.demo.old_form import take_inputs_of_version_2
 from millstream.consumers.demo.results import Results
 from millstream.consumers.demo.scene import PARTITIONS, Scene, scene
 from millstream.consumers.demo.stream import FlightStream
@@ -84,12 +83,8 @@ class Repository:
         """Put version 1 into the form of version 2, take version 2 away, and let the pipeline follow the latest version."""
         self._models = placed.folder / "models" / "flights-delay"
         self._waiting = self._models / "version-2"  # its name is no number, so it is no version yet
-        first, second = (self._models / str(version) for version in VERSIONS)
-        (first / "model.onnx").rename(first / "timetable.onnx")
-        shutil.copy(Path(__file__).with_name("old_version.py"), first / "model.py")
-        config = (second / "config.yaml").read_text(encoding="utf-8")
-        (first / "config.yaml").write_text(config, encoding="utf-8")
-        second.rename(self._waiting)
+        take_inputs_of_version_2(self._models)
+        (self._models / "2").rename(self._waiting)
         path = placed.pipelines[1].path
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         content["model"] |= {"version": "latest", "poll_interval": POLL_INTERVAL}
