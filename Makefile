@@ -11,9 +11,9 @@ BIN := $(VENV)/bin
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# A spike and a shadow need a real broker: one is started for it where none is named.
-BROKER_FOR_DEMO = $(if $(findstring spike,$(ARGS))$(findstring shadow,$(ARGS)),$(if $(KAFKA_BOOTSTRAP)$(findstring --bootstrap,$(ARGS)),,$(BIN)/millstream broker --cache .cache --run))
-demo: $(VENV)/.demo $(if $(findstring shadow,$(ARGS)),$(VENV)/.comparison) $(if $(findstring kserve,$(ARGS)),$(VENV)/.kserve) ## Real flights through the whole service; ARGS="--events 20000 --plain", ARGS="--load spike", ARGS=--shadow, ARGS=--reload, ARGS="--executor kserve"
+# A spike, a shadow and a rollout need a real broker: one is started for it where none is named.
+BROKER_FOR_DEMO = $(if $(findstring spike,$(ARGS))$(findstring shadow,$(ARGS))$(findstring rollout,$(ARGS)),$(if $(KAFKA_BOOTSTRAP)$(findstring --bootstrap,$(ARGS)),,$(BIN)/millstream broker --cache .cache --run))
+demo: $(VENV)/.demo $(if $(findstring shadow,$(ARGS))$(findstring rollout,$(ARGS)),$(VENV)/.comparison) $(if $(findstring kserve,$(ARGS)),$(VENV)/.kserve) ## Real flights through the whole service; ARGS="--events 20000 --plain", ARGS="--load spike", ARGS=--shadow, ARGS=--rollout, ARGS=--reload, ARGS="--executor kserve"
 	@$(BROKER_FOR_DEMO) $(BIN)/millstream demo --cache .cache $(ARGS)
 
 # Two processes, each with a broker of its own: tests mostly wait, for brokers, workers and clocks.

@@ -43,7 +43,16 @@ ROOMS = {
     "autopilot": {*SHARED, "rollout", "control", "evaluation"},
     "evaluation": {*SHARED, "rollout", "comparison", "shadow"},
     "model_servers": {""},
-    "demo": {*SHARED, "supervision", "comparison", "model_servers"},
+    "demo": {
+        *SHARED,
+        "supervision",
+        "comparison",
+        "model_servers",
+        "rollout",
+        "control",
+        "evaluation",
+        "autopilot",
+    },
 }
 """Room of `consumers` -> other rooms that it may import. `cli` may import all."""
 MOST_MODULES = 10  # directly in `consumers`

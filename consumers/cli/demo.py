@@ -17,6 +17,7 @@ from millstream.consumers.demo.scene import PARTITIONS
 
 # See `work`. With Python's default, the waits of the demo's own threads would add to the latency.
 SWITCH_INTERVAL = 0.0005  # seconds
+RATE, ROLLOUT_RATE = 2000.0, 1200.0  # events per second, by default
 
 
 def run(args: argparse.Namespace) -> int:
@@ -25,25 +26,31 @@ def run(args: argparse.Namespace) -> int:
     logging.basicConfig(level="WARNING", format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("kafka").setLevel("ERROR")  # hide problems that the Kafka client solves by itself
     console = Console()
+    if args.rate is None:
+        args.rate = ROLLOUT_RATE if args.rollout else RATE
     bootstrap = args.bootstrap or os.environ.get("KAFKA_BOOTSTRAP") or None
-    if args.executor == "kserve" and (args.load == "spike" or args.shadow or args.reload):
+    if args.executor == "kserve" and (args.load == "spike" or args.shadow or args.reload or args.rollout):
         args.parser.error(
-            "--executor kserve: the spike, the shadow and the reload run their models in the workers. Leave out one of the two."
+            "--executor kserve: the spike, the shadow, the reload and the rollout run their models in the workers. Leave out one "
+            "of the two."
         )
     try:
         if args.load == "spike":
             return _spike(bootstrap, args.picture, console)
         if args.shadow:
             return _shadow(bootstrap, args.events, args.rate, console)
+        if args.rollout:
+            return _rollout(args, bootstrap, console)
         if args.reload:
             return _reload(args, bootstrap, console)
         return _steady(args, bootstrap, console)
     except DemoDataError as error:
         print(error, file=sys.stderr)
     except ModuleNotFoundError as error:
+        extras = "demo,comparison" if args.rollout else "demo"  # autopilot needs the second one
         print(
-            f"The demo needs the package {error.name}, which is not installed. Install Millstream's extra `demo`: "
-            f"{sys.executable} -m pip install 'millstream[demo]'",
+            f"The demo needs the package {error.name}, which is not installed. Install it with Millstream's extras: "
+            f"{sys.executable} -m pip install 'millstream[{extras}]'",
             file=sys.stderr,
         )
     return 1
@@ -116,6 +123,25 @@ def _shadow(bootstrap: str | None, events: int, rate: float, console: Console) -
         )
         return 1
     return 0 if run_shadow(bootstrap, events, rate, console, _stop_on_signals()) else 1
+
+
+def _rollout(args: argparse.Namespace, bootstrap: str | None, console: Console) -> int:
+    if bootstrap is None:
+        print(
+            "The demo with a rollout needs a real broker: the rollout's state is in a compacted topic. Run `millstream broker "
+            "--run millstream demo --rollout`, which starts one if Java 17 and Maven are installed, or name one: "
+            "--bootstrap HOST:PORT.",
+            file=sys.stderr,
+        )
+        return 1
+    if not args.rate:
+        args.parser.error(
+            "--rate 0: a rollout takes its time, so it needs a steady rate. Write for example --rate 1200."
+        )
+    from millstream.consumers.demo.rollout.run import Options, run_rollout  # noqa: PLC0415  (polars is an extra)
+
+    options = Options(args.rate, args.plain or not console.is_terminal, bootstrap)
+    return 0 if run_rollout(options, console, _stop_on_signals()) else 1
 
 
 def _stop_on_signals() -> threading.Event:

@@ -198,6 +198,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "millstream demo": (
         ("millstream demo", "20,000 flights through two model versions; about a minute"),
         ("millstream demo --events 2000 --plain", "fewer, with one line per second"),
+        (
+            "millstream broker --run millstream demo --rollout",
+            "a better version takes over, a broken one is rolled back",
+        ),
         ("millstream broker --run millstream demo --load spike", "how workers are added under load"),
     ),
     "millstream options": (

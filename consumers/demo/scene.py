@@ -6,7 +6,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -36,6 +36,7 @@ class Scene:
     pipelines: dict[int, Pipeline]  # by model version; each has its own consumer group and reads the same events
     embedded: bool
     created: list[str]  # topics to delete at the end
+    groups: list[str] = field(default_factory=list)  # consumer groups to delete, beside those of the pipelines
 
     @property
     def client(self) -> dict[str, Any]:
@@ -131,7 +132,7 @@ def _delete(placed: Scene) -> None:
     """Delete topics and groups. If that fails, log a warning and go on."""
     admin = Admin(placed.client)
     try:
-        groups = [pipeline.group_id for pipeline in placed.pipelines.values()]
+        groups = [*(pipeline.group_id for pipeline in placed.pipelines.values()), *placed.groups]
         waiting = {
             **admin.delete_topics(placed.created, request_timeout=ANSWER_TIMEOUT),
             **admin.delete_consumer_groups(groups, request_timeout=ANSWER_TIMEOUT),

@@ -174,3 +174,33 @@ def test_reload_shows_the_switch_and_a_higher_auc() -> None:
 
 def test_more_workers_than_partitions_find_no_work_in_the_reload_either() -> None:
     assert millstream("demo", "--reload", "--workers", "5").returncode == 2
+
+
+@pytest.mark.full
+@pytest.mark.durable
+def test_rollout_promotes_the_better_version_and_rolls_the_broken_one_back(kafka: Broker) -> None:
+    done = millstream("demo", "--rollout", "--rate", "600", "--bootstrap", kafka.bootstrap, timeout=500)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert "departures, each with one prediction, of the version that it names" in done.stdout
+    actions = re.findall(r"^ *[\d.]+ s  (\w+) by autopilot: ", done.stdout, re.MULTILINE)
+    assert actions == ["start", "step", "watch", "promote", "start", "rollback"]
+    assert re.search(r"rollback by autopilot: .*accuracy is too bad", done.stdout)
+    assert re.findall(r"^(yes|NO) ", done.stdout, re.MULTILINE) == ["yes"] * 5
+    caught = re.search(r"version 3 answered ([\d,]+) events, [\d.]+% of all", done.stdout)
+    assert caught is not None
+    assert int(caught[1].replace(",", "")) > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        ([], 1, "The demo with a rollout needs a real broker"),
+        (["--bootstrap", "127.0.0.1:9", "--rate", "0"], 2, "--rate 0: a rollout takes its time"),
+        (["--bootstrap", "127.0.0.1:9"], 1, "no Kafka broker answers at 127.0.0.1:9"),
+    ],
+)
+def test_rollout_that_can_not_be_shown_says_why(arguments: list[str], status: int, says: str) -> None:
+    done = millstream("demo", "--rollout", *arguments)
+    assert done.returncode == status
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr

@@ -14,9 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rate",
         type=rate_or_0,
-        default=2000.0,
         metavar="R",
-        help="events per second (default: 2000; 0: as fast as results come)",
+        help="events per second (default: 2000, with --rollout 1200; 0: as fast as results come)",
     )
     parser.add_argument(
         "--workers",
@@ -66,6 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="version 2 arrives in the model repository while the events flow, and the workers follow it; the other options "
         "that count are --events, --rate, --workers and --bootstrap",
+    )
+    parser.add_argument(
+        "--rollout",
+        action="store_true",
+        help="on a real broker, autopilot lets version 2 take over by itself, and rolls a broken version 3 back; the only other "
+        "options that count are --rate, --plain and --bootstrap",
     )
     parser.add_argument(
         "--picture",

@@ -1,0 +1,1 @@
+"""`millstream demo --rollout`: a better version takes over by itself, and a broken one is rolled back by itself."""
