@@ -90,9 +90,8 @@ def started_record(steps: Steps, entry: Entry, current: RolloutRecord | None, ch
         current: the newest record, if there is one.
         change: without a reason, it gets one.
     """
-    now = change.at if current is None else max(change.at, current.at)
     listed = f"{entry.model} {', '.join(map(str, entry.candidates))}"
-    decision = started(steps, listed, now, _earlier(current), entry.share)
+    decision = started(steps, listed, change.at, _earlier(current), entry.share)
     shares: Sequence[int] = (SLOTS - decision.progress.share, decision.progress.share)
     memory = Memory(decision.progress)
     if entry.strategy == "bandit":

@@ -68,7 +68,7 @@ def first_record(record: RolloutRecord, current: RolloutRecord | None, change: C
         replaces=current.revision,
         before_state=current.state,
         before_shares=current.shares,
-        **_of(change, max(change.at, current.at)),
+        **_of(change, change.at),  # if the clock before was ahead, the new rollout must not wait for that time
     )
 
 

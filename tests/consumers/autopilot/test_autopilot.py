@@ -449,3 +449,15 @@ def test_advice_to_start(tmp_path: Path) -> None:
 
 def test_nothing_to_do_is_told(tmp_path: Path) -> None:
     assert desk_of(tmp_path).look().reason == "no rollout is on its way: `millstream rollout start` starts one"
+
+
+def test_rollout_that_starts_anew_does_not_wait_for_a_clock_that_was_ahead(tmp_path: Path) -> None:
+    desk = desk_of(tmp_path)
+    desk.start(2)
+    desk.now += 300 * MINUTE
+    desk.command("pause")
+    desk.now -= 300 * MINUTE
+    desk.command("rollback")
+    desk.start(2)
+    desk.look(1)
+    assert desk.state == ("running", 50)
