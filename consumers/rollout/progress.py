@@ -26,6 +26,8 @@ Action = Literal[
     "restart", "set",
 ]  # fmt: skip
 ENDED: Final = ("promoted", "concluded", "rolled_back")
+MOST_STEPS: Final = SLOTS + 1
+"""Steps have different shares, and the last one has all events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +81,28 @@ class Progress:
             found = json.loads(text)
             known = {own.name: found[own.name] for own in fields(cls)}
             progress = cls(**known | {"attempts": tuple(known["attempts"])})
-            if progress.state not in get_args(State) or not 0 <= progress.share <= SLOTS:
-                raise ValueError(f"state {progress.state}, share {progress.share}")
+            if (wrong := _wrong(progress)) is not None:
+                raise ValueError(wrong)
             return progress
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(
                 f"progress of a rollout: expected the JSON that Millstream wrote, found {text[:80]!r} ({error}): "
                 "start the rollout anew"
             ) from error
+
+
+def _wrong(progress: Progress) -> str | None:
+    """The first field that no strategy writes; None: there is none. A step far away would take all memory when it begins."""
+    numbers = {"step": MOST_STEPS, "share": SLOTS, "since": 2**53, "epoch": 2**53}
+    for name, most in numbers.items():
+        value = getattr(progress, name)
+        if type(value) is not int or not 0 <= value <= most:
+            return f"{name} {value!r}"
+    if not isinstance(progress.candidate, str) or progress.state not in get_args(State):
+        return f"candidate {progress.candidate!r}, state {progress.state!r}"
+    if len(progress.attempts) > MOST_STEPS or any(type(own) is not int or own < 0 for own in progress.attempts):
+        return f"attempts {progress.attempts!r}"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,12 +24,15 @@ if TYPE_CHECKING:
 
 _SCHEMA: Final = parsed(Schema(ROLLOUT.reserved_id, ROLLOUT.name, ROLLOUT.definition))
 STRATEGIES: Final = ("canary", "blue-green", "ab", "bandit", "manual")
+_MOST: Final = 2**53
+"""No revision and no time is as large: the next one must fit into the schema, and into JSON."""
 
 
 class BadRolloutError(ValueError):
     """A record of the control topic is no rollout, or not a possible one.
 
-    Raised by `RolloutDecoder.decode`. A reader keeps its last state and shows the message with the record's offset.
+    Raised by `RolloutDecoder.decode` and `encode_rollout`. A reader keeps its last state and shows the message with the record's
+    offset.
     """
 
 
@@ -83,7 +86,12 @@ class RolloutRecord:
 
 
 def encode_rollout(record: RolloutRecord, schema_id: int) -> bytes:
-    """The record in the wire format. Values of an override are written in their alphabetical order."""
+    """The record in the wire format. Values of an override are written in their alphabetical order.
+
+    Raises:
+        BadRolloutError: nobody could read it. Once it is written, compaction would remove the record before it.
+    """
+    _check(record)
     datum = asdict(record)
     datum["variants"] = [asdict(variant) for variant in record.variants]
     datum["ranges"] = [{"slots": slots, "variant": variant} for slots, variant in record.ranges]
@@ -158,15 +166,20 @@ def _check(record: RolloutRecord) -> None:
     variants = range(len(record.variants))
     named = [variant for _, variant in (*record.ranges, *record.keys)] + [own.variant for own in record.fields]
     slots = [own.slots for own in record.ranges]
+    names = [own.name for own in record.variants]
+    texts = [record.rollout, *names, *(own.model for own in record.variants)]
     for is_wrong, expected, found in (
         (not record.variants, "at least one variant", "none"),
         (sum(slots) != SLOTS or min(slots, default=0) < 1, f"ranges of {SLOTS} slots together", f"{sum(slots)}"),
         (any(own not in variants for own in named), f"variants from 0 to {len(variants) - 1}", f"{sorted(set(named))}"),
+        (len(set(names)) < len(names), "each variant once", f"{names}"),
+        (not all(own.isprintable() for own in texts), "names without control characters", f"{texts}"),
         (
-            not 0 <= record.replaces < record.revision,
+            not 0 <= record.replaces < record.revision < _MOST,
             "a revision above the one it replaces",
             f"{record.revision} after {record.replaces}",
         ),
+        (abs(record.at) >= _MOST, "a time in ms since the epoch", f"{record.at}"),
         (record.strategy not in STRATEGIES, f"a strategy of {', '.join(STRATEGIES)}", repr(record.strategy)),
         (record.mode not in ("act", "advise"), "the mode act or advise", repr(record.mode)),
         (not _is_json(record.strategy_state), "a strategy's state in JSON", repr(record.strategy_state[:80])),

@@ -129,15 +129,29 @@ def test_foreign_value_is_refused(value: bytes, said: str) -> None:
         ({"ranges": whole(2)}, r"expected variants from 0 to 1, found \[0, 1, 2\]"),
         ({"keys": ((b"", -1),)}, "expected variants from 0 to 1"),
         ({"replaces": 3}, "expected a revision above the one it replaces, found 3 after 3"),
+        (
+            {"revision": 2**53, "replaces": 2},
+            "expected a revision above the one it replaces, found 9007199254740992 after 2",
+        ),
+        ({"at": 2**53}, "expected a time in ms since the epoch, found 9007199254740992"),
+        ({"variants": (EXAMPLE.variants[0],) * 2}, r"expected each variant once, found \['primary', 'primary'\]"),
+        ({"rollout": "a\nb"}, "expected names without control characters"),
         ({"strategy": "hope"}, "expected a strategy of canary, blue-green, ab, bandit, manual, found 'hope'"),
         ({"mode": "maybe"}, "expected the mode act or advise"),
         ({"strategy_state": "[" * 9}, "in JSON"),
     ],
 )
-def test_impossible_state_is_refused_and_says_which_revision(wrong: dict[str, Any], said: str) -> None:
+def test_impossible_state_is_neither_written_nor_read(
+    wrong: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(BadRolloutError, match=said) as refused:
-        decode(encoded(replace(EXAMPLE, **wrong)))
-    assert "rollout of flights, revision 3: " in str(refused.value)
+        encoded(replace(EXAMPLE, **wrong))
+    monkeypatch.setattr("millstream.consumers.rollout.record._check", lambda _record: None)
+    written = encoded(replace(EXAMPLE, **wrong))
+    monkeypatch.undo()
+    with pytest.raises(BadRolloutError, match=said):
+        decode(written)
+    assert "rollout of flights, revision " in str(refused.value)
 
 
 def test_plan_routes_as_the_record_says() -> None:
@@ -168,7 +182,11 @@ def test_shares_above_100_percent_are_refused() -> None:
 def test_time_never_runs_backwards() -> None:
     early = replace(CHANGE, at=5)
     assert next_record(EXAMPLE, early, expected=3).at == EXAMPLE.at
-    assert first_record(EXAMPLE, EXAMPLE, early).at == EXAMPLE.at
+
+
+def test_new_rollout_does_not_wait_for_the_time_of_a_clock_that_was_ahead() -> None:
+    early = replace(CHANGE, at=5)
+    assert first_record(EXAMPLE, EXAMPLE, early).at == 5
     assert first_record(EXAMPLE, None, early).at == 5
 
 

@@ -219,7 +219,19 @@ def test_steps_must_rise(wrong: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["", "{}", "[]", Progress("a").to_json().replace("running", "lost"), Progress("a", share=-1).to_json()]
+    "wrong",
+    [
+        "",
+        "{}",
+        "[]",
+        Progress("a").to_json().replace("running", "lost"),
+        Progress("a", share=-1).to_json(),
+        Progress("a", step=10**9).to_json(),
+        Progress("a").to_json().replace('"since": 0', '"since": NaN'),
+        Progress("a").to_json().replace('"epoch": 1', '"epoch": "1"'),
+        Progress("a").to_json().replace('"a"', "5"),
+        Progress("a", attempts=(-1,)).to_json(),
+    ],
 )
 def test_progress_that_is_damaged_is_refused(wrong: str) -> None:
     with pytest.raises(ValueError, match="progress of a rollout: expected the JSON that Millstream wrote"):
