@@ -33,7 +33,7 @@ def refuse_unwritable(file: Path) -> None:
 def write_page(file: Path, text: str) -> None:
     """Write the page, and say where it is. Raises WorkerError."""
     try:
-        file.write_text(text, encoding="utf-8")
+        file.write_text(text, encoding="utf-8", errors="replace")  # a text from JSON may have half of a character
     except OSError as error:
         raise WorkerError(f"{file} can't be written: {error.strerror}. Name another file.") from None
     print(f"{file} written", file=sys.stderr)

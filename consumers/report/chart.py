@@ -202,7 +202,10 @@ def time_ticks(low: float, high: float) -> list[float]:
 
 def _moment(value: float, xs: tuple[float, float]) -> str:
     form = "%d %b" if xs[1] - xs[0] > 3 * _DAY else "%d %b %H:%M" if xs[1] - xs[0] > _DAY / 2 else "%H:%M"
-    return datetime.fromtimestamp(value / 1000, UTC).strftime(form)
+    try:
+        return datetime.fromtimestamp(value / 1000, UTC).strftime(form)
+    except (ValueError, OverflowError, OSError):  # an event's time may be anything, such as nanoseconds
+        return f"{value:.6g} ms"
 
 
 def _number(value: float, span: tuple[float, float]) -> str:

@@ -81,7 +81,7 @@ def _bound(value: float | None) -> str:
 def _basis(step: StepFigures, steps: int) -> Iterator[tuple[str, str]]:
     yield (
         "step",
-        f"{step.epoch}, since {time_text(step.since)}; evaluated {time_text(step.now)} (UTC), revision {step.revision}",
+        f"{step.epoch}, since {_when(step.since)}; evaluated {_when(step.now)} (UTC), revision {step.revision}",
     )
     yield "steps evaluated", f"{steps}"
     for variant in step.variants:
@@ -95,6 +95,13 @@ def _basis(step: StepFigures, steps: int) -> Iterator[tuple[str, str]]:
         yield "not read yet", f"{step.behind:,} records"
     for note in step.notes:
         yield "note", note
+
+
+def _when(milliseconds: int) -> str:
+    try:
+        return time_text(milliseconds)
+    except (ValueError, OverflowError, OSError):  # a foreign record may say anything
+        return f"{milliseconds} ms"
 
 
 def _verdicts(step: StepFigures) -> Iterator[Numbers]:

@@ -57,3 +57,10 @@ def test_all_is_inside_of_the_plot_and_gaps_stay_gaps(logs: bool) -> None:
 def test_one_point_and_no_point_are_drawn() -> None:
     assert "<circle" in svg(Plot("t", "x", "y", [Line("a", "#000", (5,), (5,))]))
     assert svg(Plot("t", "x", "y", [Line("a", "#000", (), ())])).startswith("<svg")
+
+
+@pytest.mark.parametrize("xs", [(1.79e18, 1.79e18 + 1e9), (-(2.0**55), 0.0), (0.0, 4e14)])
+def test_times_that_are_no_dates_are_shown_as_numbers(xs: tuple[float, float]) -> None:
+    """Event times are the producer's: in nanoseconds, for example."""
+    drawn = svg(Plot("t", "x", "y", [Line("a", "#000", xs, (1, 2))], times=True))
+    assert " ms</text>" in drawn

@@ -91,3 +91,12 @@ def test_section_has_figures_benefits_and_windows() -> None:
 
 def test_no_evaluations_make_no_section() -> None:
     assert rollout_sections([]) == []
+
+
+def test_foreign_evaluation_does_not_break_the_report() -> None:
+    hostile = '"><script>alert(1)</script>\x1b'
+    verdict = replace(GOOD[2], metric=hostile, segment=hostile)
+    found = replace(step(verdict, invalid=(hostile,)), since=2**62, now=-(2**62), rollout=hostile, notes=(hostile,))
+    drawn = page(hostile, [hostile], rollout_sections([found]))
+    assert "<script" not in drawn
+    assert f"{2**62} ms" in drawn
