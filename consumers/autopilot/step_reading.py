@@ -113,7 +113,7 @@ class StepReading:
         self._now = now
         self._has_labels = has_labels
         self._clock = clock
-        self._key: tuple[str, int] | None = None  # of the step
+        self._key: tuple[object, ...] | None = None  # of the step
         self._evaluator: Evaluator | None = None
         self._no_labels = ""  # why labels can't be read; empty: they can
         self._again = 0.0  # when to try that again
@@ -124,7 +124,8 @@ class StepReading:
         Raises:
             TopicError, BrokerUnreachableError, SchemaError, EvaluationError: it can't be evaluated at the moment.
         """
-        key = record.rollout, progress.epoch
+        # If the control topic begins anew, another rollout may have the same ID.
+        key = record.rollout, record.variants, progress.epoch, since
         if key != self._key or (self._no_labels and self._clock() >= self._again):
             self.close()
             self._key = key

@@ -461,3 +461,33 @@ def test_rollout_that_starts_anew_does_not_wait_for_a_clock_that_was_ahead(tmp_p
     desk.start(2)
     desk.look(1)
     assert desk.state == ("running", 50)
+
+
+def test_decision_of_a_process_that_was_stopped_is_made_anew(tmp_path: Path) -> None:
+    """Frozen just before the commit, while another autopilot has found a doubt, and so has changed nothing."""
+    desk = desk_of(tmp_path)
+    desk.start(2)
+
+    def frozen() -> None:
+        desk.now += 30 * MINUTE
+        desk.found.invalid = ("the sample ratio is off",)
+
+    desk.topic.interrupt = frozen
+    looked = desk.look(1)
+    assert (looked.result, desk.state) == ("hold", ("running", 5))
+    assert "the sample ratio is off" in looked.reason
+
+
+def test_rollout_with_the_id_of_an_earlier_one_is_evaluated_by_its_own_events(tmp_path: Path) -> None:
+    """After the record was deleted, revisions begin at 1 again."""
+    desk = desk_of(tmp_path)
+    desk.start(2)
+    desk.look()
+    before = desk.record
+    desk.topic.rows.append((before.key, None))
+    desk.now += 10
+    desk.start(3)
+    desk.look()
+    assert desk.record.rollout == before.rollout
+    assert [(own.record.variants[1].version, own.since) for own in desk.opened] == [(2, START), (3, START + 10)]
+    assert desk.opened[0].closed
