@@ -11,7 +11,7 @@ from millstream.consumers.autopilot.arrival import Start
 from millstream.consumers.autopilot.choice import Choice, choose, read_since
 from millstream.consumers.autopilot.looked import Looked, Result, failed, held
 from millstream.consumers.autopilot.step_decision import FORWARD
-from millstream.consumers.autopilot.words import AUTOPILOT
+from millstream.consumers.autopilot.words import AUTOPILOT, seconds
 from millstream.consumers.control.errors import ChangeRefusedError
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.rollout.changes import Memory, decided_record
@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 TRIES: Final = 3  # of a look, while others change the rollout at the same time
 PUBLISH_MS: Final = 10_000  # the least time between two publications of a step's figures, if nothing is decided
 LONGEST_REASON: Final = 4000  # characters
+MOST_AGE_MS: Final = 60_000
+"""How old may be what a change was decided on. A process that was stopped meanwhile decides anew."""
 _REFUSALS: Final = (TopicsError, SchemaError, WorkerError, InferenceError)
 """Errors with a message for people. Whatever is away may come back, so autopilot goes on."""
 
@@ -81,6 +83,7 @@ class Autopilot:
         self._report = report
         self._now = now
         self._published = 0  # when, ms since the epoch
+        self._decided_on = 0  # when it was read, ms since the epoch
         self.since = 0  # changes before this time are old, ms since the epoch
 
     def look(self) -> Looked:
@@ -111,6 +114,7 @@ class Autopilot:
 
     def _try(self) -> Looked:
         self._control.read_to_end()
+        self._decided_on = self._now()
         record, problem = self._control.record, self._control.problem.rstrip(".")
         is_idle = record is None or record.state in ENDED
         if problem and (is_idle or self._control.unknown):
@@ -128,7 +132,7 @@ class Autopilot:
         record = self._starts.record(start, current, self._change(action, start.reason))
         if self._rollout.mode == "advise":
             return Looked("advice", f"would {action} version {start.version}: {start.reason}", action, revision)
-        self._control.write(record)
+        self._write(record)
         return Looked("change", record.reason, record.action, record.revision)
 
     def _on_its_way(self, record: RolloutRecord, doubt: str) -> Looked:
@@ -138,6 +142,7 @@ class Autopilot:
         except ValueError as error:
             return failed(f"revision {record.revision}: {error}", record)
         reading = self._reading.read(record, memory.progress, read_since(self._pipeline, memory))
+        self._decided_on = reading.now
         if doubt:
             reading = replace(reading, doubts=(doubt, *reading.doubts))
         choice = choose(self._rollout, record, memory, reading)
@@ -164,13 +169,24 @@ class Autopilot:
             self._publish(record, reading, note)
         change = self._change(decision.action, decision.reason)
         written = decided_record(record, decision, change, choice.arms, choice.shares)
-        self._control.write(written)
+        self._write(written)
         if decision.action not in FORWARD:
             try:
                 self._publish(record, reading, note)
             except _REFUSALS as error:
                 log.warning("the figures were not published: %s", error)
         return Looked("change", written.reason, written.action, written.revision)
+
+    def _write(self, record: RolloutRecord) -> None:
+        """Raises as `ControlWriter.write`; ChangeRefusedError also if this process was stopped since it has read."""
+
+        def check() -> None:
+            if (age := self._now() - self._decided_on) > MOST_AGE_MS:
+                raise ChangeRefusedError(
+                    f"the change {record.action!r} was decided on what was read {seconds(age)} ago"
+                )
+
+        self._control.write(record, check)
 
     def _publish(self, record: RolloutRecord, reading: Reading, note: str, *, is_due: bool = True) -> None:
         if not is_due:

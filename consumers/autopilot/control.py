@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Writer(Protocol):
     """As `ControlWriter`."""
 
-    def write(self, record: RolloutRecord) -> None:
-        """Write a change, if nobody else made one in between."""
+    def write(self, record: RolloutRecord, check: Callable[[], None]) -> None:
+        """Write a change, if nobody else made one in between, and `check` allows it."""
 
 
 class TopicReader(Protocol):
@@ -87,9 +87,9 @@ class Control:
         new, self._new = self._new, []
         return new
 
-    def write(self, record: RolloutRecord) -> None:
+    def write(self, record: RolloutRecord, check: Callable[[], None]) -> None:
         """Write a change. Raises as `ControlWriter.write`: ChangeRefusedError if somebody else made one in between."""
         if self._writer is None:
             self._writer = self._open_writer(self)
-        self._writer.write(record)
+        self._writer.write(record, check)
         self.read_to_end()

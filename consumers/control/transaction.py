@@ -17,6 +17,8 @@ from millstream.topics.records import FENCED_ERRORS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    Check = Callable[[], None]
+
 STEP_TIMEOUT: Final = 5.0  # seconds that a call for one step of a transaction may take; then it is repeated
 OUTAGE_TIMEOUT: Final = 30.0  # seconds that an outage of the broker may last
 RETRY_INTERVAL: Final = 0.05  # seconds between two tries of a step
@@ -45,8 +47,11 @@ class Transaction(Protocol):
             ControlTopicError: the broker refuses it, or does not answer.
         """
 
-    def commit(self, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Write the rows (key, value) and commit. Raises AbandonedError, ControlTopicError."""
+    def commit(self, rows: Sequence[tuple[bytes, bytes | None]], check: Check) -> None:
+        """Write the rows (key, value) and commit. Raises AbandonedError, ControlTopicError.
+
+        `check` is called when only the commit is left. If it raises, nothing counts.
+        """
 
     def __enter__(self) -> Self:
         """The transaction itself."""
@@ -86,7 +91,7 @@ class KafkaTransaction:
             raise ControlTopicError(f"topic {self._topic}: {error}. Nothing was written. Try again.") from None
         self._take_log()
 
-    def commit(self, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
+    def commit(self, rows: Sequence[tuple[bytes, bytes | None]], check: Check) -> None:
         """See `Transaction`."""
         try:
             self._producer.begin_transaction()
@@ -95,6 +100,11 @@ class KafkaTransaction:
                 self._producer.produce(self._topic, value, key, partition=0, on_delivery=self._on_delivery)
         except KafkaException as problem:
             raise self._failed(problem.args[0]) from None
+        with suppress(KafkaException, SystemError):  # the commit says it better
+            self._producer.flush(
+                STEP_TIMEOUT
+            )  # once the broker has the records, it aborts the transaction after its timeout
+        check()
         self._step(lambda: self._producer.commit_transaction(STEP_TIMEOUT))
         self._open = False
 

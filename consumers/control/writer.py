@@ -56,8 +56,11 @@ class ControlWriter:
         self._transaction = transaction
         self._schema_id = schema_id
 
-    def write(self, record: RolloutRecord) -> None:
+    def write(self, record: RolloutRecord, check: Callable[[], None] = lambda: None) -> None:
         """Write a record made with `first_record` or `next_record`. It is committed when this returns.
+
+        `check` is called just before. It raises ChangeRefusedError if the reason for the change is too old: a process may have
+        been stopped in between for any time.
 
         If the state is unknown, a first record (revision 1) replaces it: the topic first gets a record without a value, so that
         readers which still have the old state forget it.
@@ -70,7 +73,7 @@ class ControlWriter:
         """
         for _ in range(MAX_ATTEMPTS):
             try:
-                self._write(record)
+                self._write(record, check)
             except AbandonedError as error:
                 why = str(error)
                 time.sleep(random.uniform(PAUSE / 2, PAUSE))
@@ -81,7 +84,7 @@ class ControlWriter:
             "Look at the state (`millstream rollout status PIPELINE`), then try again."
         )
 
-    def _write(self, record: RolloutRecord) -> None:
+    def _write(self, record: RolloutRecord, check: Callable[[], None]) -> None:
         with self._transaction() as transaction:
             transaction.begin()
             self._reader.read_to_end()
@@ -93,7 +96,7 @@ class ControlWriter:
             except StaleRevisionError as error:
                 raise ChangeRefusedError(f"{error}: millstream rollout status PIPELINE") from None
             forget = [(record.key, None)] if self._reader.unknown else []
-            transaction.commit([*forget, (record.key, encode_rollout(record, self._schema_id))])
+            transaction.commit([*forget, (record.key, encode_rollout(record, self._schema_id))], check)
         # A broker that doesn't fence, such as the embedded one, lets both of two writers commit. The topic's order decides.
         for seen in self._reader.read_to_end():
             if seen.record is not None and seen.record.change_id == record.change_id and not seen.counts:

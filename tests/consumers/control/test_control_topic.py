@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ from millstream.consumers.control.errors import ChangeRefusedError, ControlTopic
 from millstream.consumers.control.reader import ControlReader
 from millstream.consumers.control.topic import open_reader, open_writer, require_control_topic
 from millstream.consumers.schema_store import open_store
+from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT_MS
 from millstream.schemas.errors import SchemaUnavailable
 from millstream.topics.admin import Admin, cleanup_policy, create, is_embedded, roles, states
 from tests.broker.clients import create_topic, produce, read_all, wait_until
@@ -218,6 +220,28 @@ def test_follower_goes_over_to_a_topic_that_was_created_anew(
             open_writer(pipeline, store, other).write(started("c3"))
         wait_until(lambda: bool(follower.poll(0.5)), 60, "the follower to see the new topic")
         assert (follower.record, follower.problem) == (started("c3"), "")
+
+
+@pytest.mark.full
+@pytest.mark.durable
+def test_writer_that_is_stopped_just_before_its_commit_does_not_write(
+    tmp_path: Path, kafka: Broker, make_topic: MakeTopic
+) -> None:
+    pipeline = pipeline_on(tmp_path, kafka, compacted_topic(kafka, make_topic))
+    store, checks = open_store(pipeline), list[float]()
+
+    def check() -> None:
+        checks.append(time.monotonic())
+        if len(checks) > 1:
+            raise ChangeRefusedError("decided too long ago")
+        time.sleep(2 * TRANSACTION_TIMEOUT_MS / 1000 + 10)  # the broker looks every 10 s for what is too old
+
+    with open_reader(pipeline, store) as reader:
+        with pytest.raises(ChangeRefusedError, match="decided too long ago"):
+            open_writer(pipeline, store, reader).write(started(), check)
+        reader.read_to_end()
+        assert reader.record is None
+    assert len(checks) == 2
 
 
 @pytest.mark.full

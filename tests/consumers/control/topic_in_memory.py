@@ -112,12 +112,13 @@ class TopicTransaction:
         self._topic.epoch += 1
         self._epoch = self._topic.epoch
 
-    def commit(self, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
+    def commit(self, rows: Sequence[tuple[bytes, bytes | None]], check: Callable[[], None]) -> None:
         interrupt, self._topic.interrupt = self._topic.interrupt, None
         if interrupt is not None:
             interrupt()
         if self._epoch != self._topic.epoch:
             raise AbandonedError("another writer of this rollout came in between")
+        check()
         self._topic.rows += rows
         if self._answer_lost:
             raise AbandonedError("the broker did not answer")
