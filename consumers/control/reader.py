@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from millstream.consumers.control.errors import ControlTopicError
 from millstream.consumers.control.state import ControlState, Decode, Seen
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 MAX_READ_RECORDS: Final = 500  # records of one read
 READ_TIMEOUT: Final = 0.2  # seconds that a read waits for records
+CHECK_EVERY: Final = 30.0  # seconds between two looks at whether the topic is still the same one
 STUCK_TIMEOUT: Final = 30.0  # seconds without progress, after which the end can't be reached; transactions last 10 s
 _GONE: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 
@@ -54,6 +56,10 @@ class ControlReader:
         self._waiting = deque[Any]()  # messages whose schema can't be had at the moment, and those behind them
         self._reached = -1  # the next offset to come; -1: not assigned yet
         self._trouble = ""  # why the topic can't be read at the moment
+        self._newest: tuple[int, bytes | None] | None = None  # offset and value of the record that is the state
+        self._known = 0  # offsets below it were read; they come again while `_newest` is looked at
+        self._checking = False  # whether the next message should be `_newest`
+        self._checked = time.monotonic()
         self._bootstrap = str(client["bootstrap.servers"])
         self._consumer = Consumer(
             {
@@ -103,6 +109,7 @@ class ControlReader:
                 raise self._missing() from None
             raise unreachable(self._bootstrap, error.args[0]) from None
         self._trouble = ""  # what was wrong before may be over
+        self._look_again()
         seen, moved = self._taken(), time.monotonic()
         while self._reached < end:
             if self._fetch(READ_TIMEOUT):
@@ -120,6 +127,7 @@ class ControlReader:
         It raises nothing: what can't be read is in `problem`, and is tried again by the next call.
         """
         if not self._waiting:
+            self._look_again()
             self._fetch(timeout)
         try:
             return self._taken()
@@ -146,9 +154,36 @@ class ControlReader:
                 raise self._missing() if found.error.code() in _GONE else self._refused(found.error)
         low, end = bounds(self._consumer, self._topic, 0)
         if not low <= self._reached <= end:  # the first call, or the topic was created anew
-            self._reached = low
-            self._consumer.assign([TopicPartition(self._topic, 0, low)])
+            self._begin(low)
         return end
+
+    def _look_again(self) -> None:
+        """Read the newest record again now and then.
+
+        If the topic was created anew, and has as many records by now, nothing else shows it.
+        """
+        if self._newest is None or self._checking or time.monotonic() - self._checked < CHECK_EVERY:
+            return
+        self._checked = time.monotonic()
+        with suppress(KafkaException):  # the next look may do better
+            self._consumer.seek(TopicPartition(self._topic, 0, self._newest[0]))
+            self._known, self._reached, self._checking = self._reached, self._newest[0], True
+
+    def _is_known(self, message: Any) -> bool:
+        """Whether a message was read before. If it shows that the topic is another one, that one is read from its beginning."""
+        if self._checking:
+            self._checking = False
+            if (message.offset(), message.value()) != self._newest:
+                self._begin(OFFSET_BEGINNING)
+                return True
+        if message.offset() < self._known:
+            return True
+        self._known = 0
+        return False
+
+    def _begin(self, offset: int) -> None:
+        self._reached, self._known, self._newest, self._checking = max(offset, 0), 0, None, False
+        self._consumer.assign([TopicPartition(self._topic, 0, offset)])
 
     def _fetch(self, timeout: float) -> bool:
         """Take what the client has; returns whether anything came."""
@@ -159,11 +194,16 @@ class ControlReader:
         for message in found:
             error = message.error()
             if error is None:
-                self._waiting.append(message)
+                if not self._is_known(message):
+                    self._waiting.append(message)
+                elif self._newest is None:
+                    return True  # what else came is of the old position
             elif error.code() != KafkaError._PARTITION_EOF:
                 if error.code() not in TRANSIENT_ERRORS | LEADERLESS_ERRORS:
                     self._note(f"topic {self._topic} can't be read: {error.str()}")
                 continue
+            else:
+                self._known, self._checking = 0, False
             # The end of a transaction has an offset, too, but is not delivered.
             self._reached = (message.offset() or 0) + (error is None)
             self._trouble, came = "", True
@@ -177,6 +217,8 @@ class ControlReader:
             found = self._state.see(message.offset(), message.key(), message.value(), self._decode)
             self._waiting.popleft()
             if found is not None:
+                if found.counts:
+                    self._newest = message.offset(), message.value()
                 seen.append(found)
                 if found.problem:
                     self._say(f"topic {self._topic}: {found.problem}")

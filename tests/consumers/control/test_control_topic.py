@@ -246,6 +246,65 @@ def test_writer_that_is_stopped_just_before_its_commit_does_not_write(
 
 @pytest.mark.full
 @pytest.mark.durable
+def test_follower_notices_a_topic_that_was_created_anew_with_as_many_records(
+    tmp_path: Path, kafka: Broker, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millstream.consumers.control.reader.CHECK_EVERY", 2.0)
+    topic = compacted_topic(kafka, make_topic)
+    pipeline = pipeline_on(tmp_path, kafka, topic)
+    store, first = open_store(pipeline), started()
+    with open_reader(pipeline, store) as follower, open_reader(pipeline, store) as reader:
+        follower.read_to_end()
+        writer = open_writer(pipeline, store, reader)
+        for record in (first, shifted(first, "c2")):
+            writer.write(record)
+        wait_until(
+            lambda: follower.poll(0.1) is not None and follower.record == shifted(first, "c2"), 10, "the rollout"
+        )
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        admin.delete_topics([topic])[topic].result()
+        follower.poll(0.1)
+        create_topic(kafka.bootstrap, topic, 1, {"cleanup.policy": "compact"})
+        with open_reader(pipeline, store) as other:
+            writer, anew = open_writer(pipeline, store, other), started("d1")
+            for record in (anew, shifted(anew, "d2", share=4000)):
+                writer.write(record)
+
+        def follows() -> bool:
+            follower.poll(0.5)
+            return follower.record == shifted(anew, "d2", share=4000)
+
+        wait_until(follows, 60, "the follower to see the new topic")
+
+
+def test_look_at_whether_the_topic_is_the_same_changes_nothing_if_it_is(
+    tmp_path: Path, kafka: Broker, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millstream.consumers.control.reader.CHECK_EVERY", 0.0)
+    topic = compacted_topic(kafka, make_topic)
+    pipeline = pipeline_on(tmp_path, kafka, topic)
+    store, first = open_store(pipeline), started()
+    with open_reader(pipeline, store) as follower, open_reader(pipeline, store) as reader:
+        follower.read_to_end()
+        writer = open_writer(pipeline, store, reader)
+        for record in (first, shifted(first, "c2")):
+            writer.write(record)
+        produce(kafka.bootstrap, topic, [(KEY, b"foreign"), (b"other", b"foreign")])
+        seen = follower.read_to_end()
+        assert [own.offset for own in seen if own.counts] == [own.offset for own in seen][:2]
+        newest, problem = follower.record, follower.problem
+        assert newest == shifted(first, "c2")
+        for _ in range(5):
+            assert (follower.poll(0.3), follower.read_to_end()) == ([], [])
+        assert (follower.record, follower.problem) == (newest, problem)
+        assert follower.record is newest
+        third = shifted(shifted(first, "c2"), "c3", share=7)
+        writer.write(third)
+        wait_until(lambda: follower.poll(0.3) is not None and follower.record == third, 10, "the next change")
+
+
+@pytest.mark.full
+@pytest.mark.durable
 def test_compaction_keeps_the_state(tmp_path: Path, kafka: Broker, make_topic: MakeTopic) -> None:
     settings = {"segment_ms": "100", "min_cleanable_dirty_ratio": "0.01", "max_compaction_lag_ms": "100"}
     pipeline = pipeline_on(tmp_path, kafka, compacted_topic(kafka, make_topic, **settings))
