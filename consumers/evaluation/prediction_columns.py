@@ -80,6 +80,7 @@ class PredictionReader:
         store: of the schemas.
         form: avro or json.
         """
+        self._rollout = settings.rollout
         self._fields = tuple(dict.fromkeys((*settings.segments, *settings.fields)))
         self._datums = Datums(store, form)
         self._scores = Scores(settings.scoring)
@@ -89,7 +90,7 @@ class PredictionReader:
         self.fast: FastReader | None = None  # once the first prediction has shown its types
 
     def read(self, values: Sequence[bytes | None]) -> list[PredictionColumns]:
-        """The predictions that name a rollout. Raises SchemaUnavailable."""
+        """The predictions that name a rollout: of this step's, and perhaps some of others. Raises SchemaUnavailable."""
         packed = [value or b"" for value in values]
         if self.fast is None:
             return [self._one_by_one(packed, np.arange(len(packed)))]
@@ -102,9 +103,12 @@ class PredictionReader:
         return [datum.get("event") or {} for datum in self._datums.read(values) if datum is not None]
 
     def _one_by_one(self, values: Sequence[bytes], places: Ints) -> PredictionColumns:
-        """All values, of any types. `places`: of their records."""
+        """All values, of any types. `places`: of their records.
+
+        Another pipeline's predictions must not decide which output is the score.
+        """
         read = self._datums.read(values)
-        rows = [row for row, datum in enumerate(read) if datum is not None and isinstance(datum.get("rollout"), dict)]
+        rows = [row for row, datum in enumerate(read) if datum is not None and self._is_ours(datum)]
         found = [datum for datum in (read[row] for row in rows) if datum is not None]
         if found and self._can_be_fast and self.fast is None:
             self._begin_fast(found[0])
@@ -125,6 +129,10 @@ class PredictionReader:
             np.array([is_nan for _, is_nan in scored], np.bool_),
             {name: [event.get(name) for event in events] for name in self._fields},
         )
+
+    def _is_ours(self, datum: Mapping[str, Any]) -> bool:
+        choice = datum.get("rollout")
+        return isinstance(choice, dict) and choice.get("id") == self._rollout
 
     def _begin_fast(self, datum: Mapping[str, Any]) -> None:
         """From now on, read values of the types that this prediction has in C."""

@@ -16,9 +16,11 @@ from millstream.consumers.evaluation.settings import step_settings
 from millstream.consumers.evaluation.step_state import StepState
 from tests.consumers.evaluation import plain
 from tests.consumers.evaluation.scene import (
+    FILE,
     MATURITY,
     MINUTE,
     NAMES,
+    SCORED,
     SINCE,
     STORE,
     Chunk,
@@ -33,6 +35,7 @@ from tests.consumers.evaluation.scene import (
     state_of,
 )
 from tests.native import with_native
+from tests.pipeline.pipeline_files import load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,6 +66,23 @@ def compare(found: StepFigures, events: list[Event], now: int, segment: str | No
                 assert figure.value == pytest.approx(expected.value), (name, metric)
                 assert figure.error == pytest.approx(expected.error), (name, metric)
         assert own[name, "auc"].value == pytest.approx(plain.auc(mine, now))
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("form", ["avro", "json"])
+def test_predictions_of_another_pipeline_do_not_choose_the_score(tmp_path: Path, native: bool, form: str) -> None:
+    """They are on the same topic, and come first."""
+    topics = Topics(form=form, partitions=1)
+    [event, *_] = (own for own in events_of(50) if not own.dead and not own.failed)
+    foreign = replace(event, id="foreign", rollout="other-1")
+    topics.append("predictions", b"k", topics.prediction(foreign, {"price": np.array([7.0])}), event.time, b"k")
+    topics.append("predictions", b"k", topics.prediction(event, {"score": np.array([0.5])}), event.time, b"k")
+    text = FILE.replace(SCORED, "comparison: {window: 5m}").replace("FORMAT", form).replace("SHARE", "30")
+    with with_native(on=native):
+        state = state_of(load(tmp_path, text))
+        intake = PredictionIntake(state, STORE, form)
+        rows = np.concatenate([intake.rows(fetched_of([own])) for own in topics.records["predictions"]])
+    assert rows["score"].tolist() == [0.5]
 
 
 @pytest.mark.parametrize("native", [True, False])
