@@ -9,7 +9,6 @@ import numpy as np
 
 from millstream.consumers.comparison.outcomes import Outcomes
 from millstream.consumers.comparison.rows import id_hash
-from millstream.consumers.evaluation.datums import Datums
 from millstream.consumers.evaluation.prediction_columns import PredictionReader
 from millstream.consumers.evaluation.rows import LABEL_ROW, Rows, empty_events, positions
 from millstream.consumers.evaluation.scores import Scores
@@ -17,6 +16,7 @@ from millstream.consumers.evaluation.segments import text_of
 from millstream.consumers.rollout.clusters import SALT
 from millstream.consumers.rollout.hashes import hashed
 from millstream.schemas.avro.decoder import AvroDecoder
+from millstream.schemas.datums import Datums
 from millstream.schemas.decoding import open_decoder
 from millstream.schemas.ids import ids_of
 from millstream.schemas.packed import Packed

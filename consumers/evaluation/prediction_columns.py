@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from millstream.consumers.evaluation.datums import Datums
 from millstream.consumers.evaluation.scores import Scores
 from millstream.schemas.avro.columns import ColumnReader, column_reader
 from millstream.schemas.avro.sources import sources_of
 from millstream.schemas.avro.wanted import wanted_columns
 from millstream.schemas.column import NumberColumn
+from millstream.schemas.datums import Datums
 from millstream.schemas.errors import BadFieldError, BadPathError, SchemaError, SchemaUnavailable, Unreadable
 from millstream.schemas.packed import Packed
 from millstream.schemas.records import ROLLOUT_PREDICTION
@@ -82,7 +82,7 @@ class PredictionReader:
         """
         self._rollout = settings.rollout
         self._fields = tuple(dict.fromkeys((*settings.segments, *settings.fields)))
-        self._datums = Datums(store, form)
+        self._datums = Datums(store)
         self._scores = Scores(settings.scoring)
         self._can_be_fast = form == "avro" and settings.scoring.classes is None
         self._item = settings.scoring.item

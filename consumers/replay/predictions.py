@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
-import fastavro
-import msgspec
 import numpy as np
 
 from millstream.consumers.comparison.outcomes import Outcomes
 from millstream.consumers.comparison.rows import LabelReader
 from millstream.consumers.replay.row_sink import hashes
-from millstream.schemas.avro.empty import parsed_bounded
-from millstream.schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
-from millstream.schemas.records import PREDICTION
-from millstream.schemas.wire import HEAD_BYTES, schema_id_of
+from millstream.schemas.datums import Datums
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,8 +21,9 @@ if TYPE_CHECKING:
     from millstream.consumers.replay.routing_check import RoutingCheck
     from millstream.inference.class_answers import Classes
     from millstream.pipeline.pipeline import Pipeline
-    from millstream.schemas.store import Schema, SchemaStore
+    from millstream.schemas.store import SchemaStore
 
+_MOST_TIME: Final = 2**62  # ms; the difference of two times fits into 64 bits
 MOST_NAMES: Final = 1000  # models, or values of a segment, that are told apart
 OTHER: Final = "(other)"
 NO_VALUE: Final = "(none)"
@@ -55,59 +50,30 @@ class PredictionDecoder:
     """Decodes predictions of one pipeline, in Avro or JSON."""
 
     def __init__(self, store: SchemaStore, pipeline: str) -> None:
-        self._store = store
+        self._datums = Datums(store)
         self._pipeline = pipeline
-        self._writers: dict[bytes, Any] = {}  # fastavro's parsed schemas, by the values' head
-        self._json = msgspec.json.Decoder()
         self.others = 0  # records that are no prediction of this pipeline
 
     def decode(self, values: Sequence[bytes | None]) -> Iterator[tuple[int, dict[str, Any]]]:
         """The row of each value that is a prediction of this pipeline, and the prediction. Raises SchemaUnavailable."""
-        for row, value in enumerate(values):
-            found = self._read(value or b"")
-            if found is None or found.get("pipeline") != self._pipeline:
+        for row, found in enumerate(self._datums.read(values)):
+            if found is None or found.get("pipeline") != self._pipeline or not _is_prediction(found):
                 self.others += 1
             else:
                 yield row, found
 
-    def _read(self, value: bytes) -> dict[str, Any] | None:
-        """The prediction; None: it is something else."""
-        if value[:1] == b"{":
-            try:
-                found = self._json.decode(value)
-            except msgspec.MsgspecError:
-                return None
-            return found if found.keys() >= _NEEDED else None
-        writer = self._writer(value)
-        if writer is None:
-            return None
-        try:
-            found = fastavro.schemaless_reader(BytesIO(value[HEAD_BYTES:]), writer, None)
-        except Exception:  # fastavro raises exceptions of any class if the bytes don't follow the schema
-            return None
-        return found if isinstance(found, dict) else None
-
-    def _writer(self, value: bytes) -> Any:
-        """The value's schema for fastavro, with times as numbers; None: it is not one of predictions."""
-        head = value[:HEAD_BYTES]
-        if head not in self._writers:
-            try:
-                self._writers[head] = _parsed(self._store.by_id(schema_id_of(value)))
-            except (NotWireFormat, UnknownSchema, BadSchemaError):
-                return None
-        return self._writers[head]
-
 
 _NEEDED: Final = {"event_id", "event_time", "model", "version", "ingest_time", "prediction_time", "outputs"}
+_TIMES: Final = ("event_time", "ingest_time", "prediction_time")
 
 
-def _parsed(schema: Schema) -> Any:
-    definition = schema.definition
-    if not isinstance(definition, dict) or any(
-        definition.get(name) != PREDICTION.definition[name] for name in ("name", "namespace")
-    ):
-        return None
-    return parsed_bounded(schema)
+def _is_prediction(found: Mapping[str, Any]) -> bool:
+    """Whether it has what rows need. JSON may hold anything."""
+    return (
+        found.keys() >= _NEEDED
+        and isinstance(found["outputs"], dict)
+        and all(isinstance(found[name], int) and abs(found[name]) < _MOST_TIME for name in _TIMES)
+    )
 
 
 @dataclass(slots=True)
@@ -131,8 +97,8 @@ class PredictedRows:
         if not found:
             return rows
         rows["id"] = hashes([str(each["event_id"]) for each in found])
-        rows["time"] = [_time(each["event_time"]) for each in found]
-        rows["ms"] = [_time(each["prediction_time"]) - _time(each["ingest_time"]) for each in found]
+        rows["time"] = [each["event_time"] for each in found]
+        rows["ms"] = [each["prediction_time"] - each["ingest_time"] for each in found]
         rows["model"] = [self.models.number(f"{each['model']} version {each['version']}") for each in found]
         if self.segment is not None:
             rows["segment"] = [self.segments.number(_segment(each, self.segment)) for each in found]
@@ -140,12 +106,9 @@ class PredictedRows:
         return rows
 
 
-def _time(value: Any) -> int:
-    return value if isinstance(value, int) else 0
-
-
 def _segment(prediction: Mapping[str, Any], name: str) -> str:
-    value = (prediction.get("event") or {}).get(name)
+    event = prediction.get("event")
+    value = event.get(name) if isinstance(event, dict) else None
     return NO_VALUE if value is None else str(value)[:100]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -75,3 +76,30 @@ def test_names_beyond_the_limit_share_a_number() -> None:
     assert len(numbers) == MOST_NAMES + 1
     assert list(names)[-1] == OTHER
     assert names.number("0") == 0
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b'{"a":' + b"[" * 100_000,
+        b'{"pipeline":"p","a":"\xff"}',
+        b"{",
+        b'{"pipeline": "p"}',
+        {"outputs": 5},
+        {"event_time": 2**63},
+        {"ingest_time": "x"},
+        {"prediction_time": None},
+    ],
+)
+def test_record_that_is_no_prediction_is_left_out(odd: bytes | dict[str, Any]) -> None:
+    first, *others = encoded("json", p=np.array([0.25, 0.5, 0.75]))
+    value = odd if isinstance(odd, bytes) else json.dumps({**json.loads(first), **odd}).encode()
+    rows, predicted = rows_of([value, *others], Answering("p", None, None))
+    assert rows["score"].tolist() == [0.5, 0.75]
+    assert predicted.decoder.others == 1
+
+
+def test_included_fields_that_are_no_object_have_no_segment() -> None:
+    first = json.loads(encoded("json", p=np.zeros(3))[0])
+    rows, predicted = rows_of([json.dumps({**first, "event": "x"}).encode()], Answering("p", None, None), "country")
+    assert [list(predicted.segments)[at] for at in rows["segment"]] == ["(none)"]

@@ -21,21 +21,19 @@ _JSON = msgspec.json.Decoder(dict[str, Any])
 
 
 class Datums:
-    """Reads records with the schemas that they were written with."""
+    """Reads records with the schemas that they were written with. Objects of JSON begin with a brace, and Avro never does."""
 
-    def __init__(self, store: SchemaStore, form: str = "avro") -> None:
-        """Args:
-        store: of the schemas.
-        form: avro or json.
-        """
+    def __init__(self, store: SchemaStore) -> None:
         self._store = store
-        self._is_json = form == "json"
         self._writers: dict[bytes, Any] = {}  # fastavro's parsed schemas by the values' head; None: not readable
 
     def read(self, values: Sequence[bytes | None]) -> list[dict[str, Any] | None]:
         """The records as they are; None for what is none. Raises SchemaUnavailable."""
-        one = self._of_json if self._is_json else self._of_avro
-        return [one(value or b"") for value in values]
+        return [self.one(value or b"") for value in values]
+
+    def one(self, value: bytes) -> dict[str, Any] | None:
+        """A record as it is; None: it is none. Raises SchemaUnavailable."""
+        return self._of_json(value) if value[:1] == b"{" else self._of_avro(value)
 
     def _of_json(self, value: bytes) -> dict[str, Any] | None:
         try:
