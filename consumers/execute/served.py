@@ -1,7 +1,7 @@
 """What answers batches, as the executor slots of a pool run it: a model version, or those of a rollout."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -9,6 +9,7 @@ from millstream.consumers.execute.batch_start import Work
 from millstream.consumers.execute.bisecting import BisectingExecutor, Result
 from millstream.consumers.execute.opened_rollout import Opened, OpenedRollout
 from millstream.consumers.execute.variant_run import VariantRun
+from millstream.consumers.execute.variant_turns import VariantTurns
 from millstream.inference.executors.opened import OpenedModel
 from millstream.inference.model_id import ModelId
 from millstream.schemas.arrays import Ints
@@ -61,11 +62,13 @@ class SlotRollout:
     rollout: OpenedRollout
     models: tuple[ModelId, ...]
     names: tuple[str, ...]
+    turns: VariantTurns = field(default_factory=VariantTurns)
 
     def begin(self, work: Work) -> Begun:
         """See Slot."""
         rollout = self.rollout
-        run = VariantRun(rollout, self.isolations, rollout.sample, work.inputs, rollout.route(work.batch, work.kept))
+        assigned = rollout.route(work.batch, work.kept)
+        run = VariantRun(rollout, self.isolations, rollout.sample, work.inputs, assigned, self.turns)
         return Begun(run.run, self.names, run.choices)
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from millstream.consumers.events import Rejection
 from millstream.consumers.execute.bisecting import BisectingExecutor, Result, all_rows
 from millstream.consumers.execute.opened_rollout import Assigned, OpenedRollout
+from millstream.consumers.execute.variant_turns import VariantTurns
 from millstream.inference.errors import ExecutorLost, ModelConfigError
 from millstream.inference.executors.interface import ANSWERED_BY, Inputs, Tensors, rows_of
 from millstream.schemas.arrays import Ints
@@ -37,6 +38,7 @@ class VariantRun:
         sample: Tensors | None,
         inputs: Inputs,
         assigned: Assigned,
+        turns: VariantTurns,
     ) -> None:
         """Args:
         rollout: with the variants.
@@ -44,6 +46,7 @@ class VariantRun:
         sample: outputs of the baseline, whose types and shapes the others must have; None: not known.
         inputs: of the events.
         assigned: the events' variants.
+        turns: of this executor slot. They decide which variant runs first.
         """
         self._rollout = rollout
         self._isolations = isolations
@@ -56,24 +59,25 @@ class VariantRun:
         self._ms = [0.0] * len(isolations)  # that each variant took
         self._parts: list[_Answered] = []
         self._rejected: list[tuple[int, dict[int, Rejection]]] = []  # with the variant that rejects them
-        self._left: list[Ints] | None = None  # rows for the baseline; None: the others didn't run yet
+        self._left: list[Ints] = []  # rows for the baseline, of variants that can't answer
+        self._to_run = self._in_turn(turns)
 
     def run(self) -> Result:
         """Run it. If the baseline's executor fails, call it again: the other variants don't run twice.
 
         Raises: as `BisectingExecutor.run` of the baseline does. Errors of the other variants only make the baseline answer.
         """
-        if self._left is None:
-            self._left = []
-            for variant, rows in _groups(self._assigned.variant, len(self._isolations)):
-                if variant == self._rollout.fallback or not self._variant_answers(variant, rows):
-                    self._left.append(rows)
+        while self._to_run:
+            variant, rows = self._to_run[0]
+            if variant == self._rollout.fallback:
+                self._answer_left(rows)
+            elif not self._variant_answers(variant, rows):
+                self._left.append(rows)
+            self._to_run.pop(0)
         if self._left:
-            rows = self._left[0] if len(self._left) == 1 else np.sort(np.concatenate(self._left))
-            self._answer(self._rollout.fallback, rows)
-            self._left = []
-            if self._sample is None:
-                self._answer_misfits()
+            self._answer_left()
+        if self._sample is None:
+            self._answer_misfits()
         return self._joined()
 
     def choices(self, rows: Ints) -> RowChoices:
@@ -90,6 +94,26 @@ class VariantRun:
         choices = [self._choice(at // 2 // count, at // 2 % count, randomised=bool(at % 2)) for at in used.tolist()]
         return RowChoices(choices, number[places])
 
+    def _in_turn(self, turns: VariantTurns) -> list[tuple[int, Ints]]:
+        """The variants, with their rows, in the order in which they run.
+
+        A variant that can't answer comes before all: it leaves its rows to the baseline, which then runs once for all of its.
+        """
+        groups = _groups(self._assigned.variant, len(self._isolations))
+        absent = [each for each in groups if self._unready(each[0])]
+        running = [each for each in groups if not self._unready(each[0])] if absent else groups
+        if not running:
+            return absent
+        running = sorted(running, key=lambda each: each[0] == self._rollout.fallback)
+        first = turns.first([(variant, len(rows)) for variant, rows in running])
+        return [*absent, *sorted(running, key=lambda each: each[0] != first)]
+
+    def _answer_left(self, *own: Ints) -> None:
+        """Let the baseline answer the rows of variants that can't, and its own."""
+        rows = [*self._left, *own]
+        self._answer(self._rollout.fallback, rows[0] if len(rows) == 1 else np.sort(np.concatenate(rows)))
+        self._left = []
+
     def _choice(self, assigned: int, answered_by: int, *, randomised: bool) -> RolloutChoice:
         rollout = self._rollout
         name, share = rollout.variants[assigned].name, float(rollout.shares[assigned])
@@ -98,7 +122,7 @@ class VariantRun:
     def _variant_answers(self, variant: int, rows: Ints) -> bool:
         """Let a variant other than the baseline answer these rows. If it can't, returns False: the baseline answers them."""
         one = self._rollout.variants[variant]
-        reason = "not_loaded" if self._isolations[variant] is None else "outage" if one.outage.lasts else ""
+        reason = self._unready(variant)
         if not reason:
             try:
                 self._answer(variant, rows)
@@ -112,6 +136,18 @@ class VariantRun:
                 return True
         self._move(variant, rows, reason)
         return False
+
+    def _unready(self, variant: int) -> str:
+        """Why a variant can't even be asked; empty if it can. The baseline always can."""
+        if variant == self._rollout.fallback:
+            return ""
+        return (
+            "not_loaded"
+            if self._isolations[variant] is None
+            else "outage"
+            if self._rollout.variants[variant].outage.lasts
+            else ""
+        )
 
     def _move(self, variant: int, rows: Ints, reason: str) -> None:
         """Note that the baseline answers these rows of a variant."""
@@ -144,7 +180,8 @@ class VariantRun:
         inputs = self._inputs if whole else {name: _taken(array, rows) for name, array in self._inputs.items()}
         started = time.perf_counter()
         outputs, own, rejected = isolation.run(inputs)
-        self._ms[variant] = (time.perf_counter() - started) * 1000
+        if not self._ms[variant]:  # of the baseline's own rows, not of those that others leave to it afterwards
+            self._ms[variant] = (time.perf_counter() - started) * 1000
         if variant != self._rollout.fallback:
             _check_outputs(outputs, self._sample)
         if rejected:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from millstream.consumers.events import BatchResult
     from millstream.consumers.execute.opened_rollout import OpenedRollout
+    from millstream.consumers.execute.served import SlotRollout
     from millstream.inference.executors.interface import Inputs
 
 
@@ -63,9 +64,11 @@ class Scene(Measured):
         runs = [each.run for each in self.versions]
         return rollout_of(*runs, metrics=self.metrics, route=route, outages=self.outages, **options)
 
-    def answer(self, kinds: str, rollout: OpenedRollout, tries: int = 1, **isolation: Any) -> BatchResult:
-        """The result of a batch; it is run again after an outage of the baseline."""
-        slot = slot_of_rollout(rollout, **isolation)
+    def answer(
+        self, kinds: str, rollout: OpenedRollout, tries: int = 1, slot: SlotRollout | None = None, **isolation: Any
+    ) -> BatchResult:
+        """The result of a batch; it is run again after an outage of the baseline. `slot`: a new one by default."""
+        slot = slot or slot_of_rollout(rollout, **isolation)
         work = BatchStart(max_events=64, is_outdated=lambda _batch: False, metrics=self.metrics).work_of(
             batch_of(kinds)
         )
@@ -202,6 +205,52 @@ def test_outage_of_the_baseline_waits_and_the_others_do_not_run_twice() -> None:
     found = scene.answer("eeee", scene.rollout(), tries=4)
     assert found.outputs["y"][:, 0].tolist() == [1000, 2001, 1002, 2003]
     assert scene.versions[1].calls == [[1, 3]]
+
+
+def test_variants_take_turns_in_being_the_first() -> None:
+    order: list[int] = []
+    versions = [Version(1), Version(2)]
+    scene = Scene(*versions)
+
+    def noting(version: Version) -> Callable[[Inputs], dict[str, Any]]:
+        def run(inputs: Inputs) -> dict[str, Any]:
+            order.append(version.number)
+            return version.run(inputs)
+
+        return run
+
+    rollout = rollout_of(*map(noting, versions), metrics=scene.metrics)
+    slot = slot_of_rollout(rollout)
+    for _ in range(3):
+        scene.answer("eeee", rollout, slot=slot)
+    assert order == [2, 1, 1, 2, 2, 1]
+
+
+@pytest.mark.parametrize("sample", [{"y": np.zeros((1, 1))}, None], ids=["known", "unknown"])
+def test_candidate_that_fails_after_the_baseline_ran_leaves_its_events_to_it(sample: Any) -> None:
+    scene = Scene(Version(1), Version(2))
+    rollout = scene.rollout(sample=sample)
+    slot = slot_of_rollout(rollout)
+    scene.answer("eeee", rollout, slot=slot)
+    scene.versions[1].fails = ExecutorUnavailable("away")
+    found = scene.answer("eeee", rollout, slot=slot)
+    assert found.outputs["y"][:, 0].tolist() == [1000, 1001, 1002, 1003]
+    assert scene.versions[0].calls == [[0, 2], [0, 2], [1, 3]]
+    letters = [found.row_models.letter_model(row) for row in range(4)]
+    assert [letter.choice.assigned for letter in letters if letter and letter.choice] == ["primary", "canary"] * 2
+    found = scene.answer("eeee", rollout, slot=slot)
+    assert scene.versions[0].calls[3:] == [[0, 1, 2, 3]], "it is known before that the candidate can't answer"
+
+
+def test_outage_of_the_baseline_that_runs_first_loses_no_event() -> None:
+    scene = Scene(Version(1), Version(2))
+    rollout = scene.rollout()
+    slot = slot_of_rollout(rollout)
+    scene.answer("eeee", rollout, slot=slot)
+    scene.versions[0].fails = ExecutorUnavailable("away")
+    found = scene.answer("eeee", rollout, tries=4, slot=slot)
+    assert found.outputs["y"][:, 0].tolist() == [1000, 2001, 1002, 2003]
+    assert scene.versions[1].calls == [[1, 3], [1, 3]]
 
 
 @pytest.mark.parametrize(("attribute", "value"), [("dtype", np.float32), ("width", 2)])
