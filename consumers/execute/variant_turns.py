@@ -1,8 +1,8 @@
 """Decides which variant of a micro-batch runs first.
 
-The first one pays for what the next ones find done: caches that are filled, threads that are awake. If it always were the candidate,
-it would look slower than an identical baseline; if it were the candidate in every second batch, it would look faster, because
-batches without an event of the candidate are the baseline's alone. So the share of events that pay is kept the same for all.
+The first one pays for what the next ones find done: caches that are filled, threads that are awake. If it always were the
+candidate, it would look slower than an identical baseline. If it were the candidate in every second batch, it would look faster,
+because batches without its events are the baseline's alone. So the share of events that pay is kept the same for all.
 """
 
 from collections import defaultdict

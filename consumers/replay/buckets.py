@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
+import numpy.typing as npt
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -65,7 +66,7 @@ class Buckets:
 
 
 def places_of(
-    ids: Rows, among: Rows
+    ids: Rows | npt.NDArray[np.uint64], among: Rows | npt.NDArray[np.uint64]
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], np.ndarray[tuple[int], np.dtype[np.bool_]]]:
     """Where each ID is among others (ascending), and whether it is there at all."""
     if not len(among):

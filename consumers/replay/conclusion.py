@@ -113,7 +113,13 @@ def routing_lines(routing: RoutingCheck) -> Iterator[str]:
     """What the check of the routing found."""
     if routing.checked:
         same = "each has" if not routing.mismatches else f"{routing.mismatches:,} DON'T HAVE"
-        yield f"routing: {routing.checked:,} predictions checked: {same} the variant that routing gives its key"
+        part = f", of one in {routing.every} events" if routing.every > 1 else ""
+        yield f"routing: {routing.checked:,} predictions checked{part}: {same} the variant that routing gives its key"
+    if routing.while_loading:
+        yield (
+            f"routing: {routing.while_loading:,} of them are of workers that were loading a version: the baseline had its "
+            "events, and none of them counts in comparisons"
+        )
     yield from routing.examples
     for name, count in sorted(routing.without_record.items()):
         yield f"routing: {count:,} predictions not checked: the control topic has no record of rollout {name} (any more)"
@@ -173,7 +179,13 @@ def _missing_labels(pipeline: Pipeline, compared: Compared, row: dict[str, Any])
 
 def _routing(routing: RoutingCheck) -> dict[str, Any]:
     counted = {name: dict(getattr(routing, name)) for name in ("without_record", "without_field")}
-    return {"checked": routing.checked, "mismatches": routing.mismatches, "examples": routing.examples, **counted}
+    return {
+        "checked": routing.checked,
+        "mismatches": routing.mismatches,
+        "while_loading": routing.while_loading,
+        "examples": routing.examples,
+        **counted,
+    }
 
 
 def as_json(pipeline: Pipeline, compared: Compared) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from millstream.consumers.records import Records
+    from millstream.consumers.replay.answered_ids import AnsweredIds
     from millstream.consumers.replay.answers import Answering, Rows
     from millstream.consumers.replay.routing_check import RoutingCheck
     from millstream.inference.class_answers import Classes
@@ -85,18 +86,20 @@ class PredictedRows:
     segment: str | None = None  # the field of the event, which predictions include, by which segments are told apart
     models: Names = field(default_factory=Names)
     segments: Names = field(default_factory=Names)
-    routing: RoutingCheck | None = None  # checks the routing of each prediction; None: it isn't checked
+    routing: RoutingCheck | None = None  # checks the routing of predictions; None: it isn't checked
+    answered: AnsweredIds | None = None  # events whose routing is checked; None: of all predictions
 
     def rows(self, records: Records) -> Rows:
         """The rows of the records that are predictions of the pipeline. Raises SchemaUnavailable."""
         placed = list(self.decoder.decode(records.values))
         found = [prediction for _, prediction in placed]
-        if self.routing is not None:
-            self.routing.add((records.keys[row], prediction) for row, prediction in placed)
         rows = np.zeros(len(found), self.answering.row_type)
         if not found:
             return rows
         rows["id"] = hashes([str(each["event_id"]) for each in found])
+        if self.routing is not None:
+            checked = [True] * len(placed) if self.answered is None else self.answered.has(rows["id"]).tolist()
+            self.routing.add((records.keys[row], own) for (row, own), yes in zip(placed, checked, strict=True) if yes)
         rows["time"] = [each["event_time"] for each in found]
         rows["ms"] = [each["prediction_time"] - each["ingest_time"] for each in found]
         rows["model"] = [self.models.number(f"{each['model']} version {each['version']}") for each in found]

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.consumers.rollout.routing import route
+from millstream.consumers.serving.rollout_needs import preferred
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from millstream.consumers.rollout.record import RolloutRecord
+    from millstream.schemas.arrays import Floats
 
 EXAMPLES: Final = 5  # of mismatches that are told
 _TOLERANCE: Final = 1e-9  # of a propensity: it is written as a double
@@ -29,8 +31,12 @@ class RoutingCheck:
     """Counts what it finds."""
 
     records: Mapping[tuple[str, int], RolloutRecord]  # (rollout's ID, revision) -> the control record
+    every: int = 1  # only predictions of every such event come to `add`
     checked: int = 0
     mismatches: int = 0
+    while_loading: int = (
+        0  # of those checked: by a worker that was loading a version, so that the baseline had its events
+    )
     without_record: Counter[str] = field(
         default_factory=Counter
     )  # `ID revision N` -> predictions; the topic lacks the record
@@ -40,12 +46,12 @@ class RoutingCheck:
     examples: list[str] = field(default_factory=list)  # of mismatches: sentences
 
     @classmethod
-    def of(cls, records: Iterable[RolloutRecord]) -> RoutingCheck:
+    def of(cls, records: Iterable[RolloutRecord], every: int = 1) -> RoutingCheck:
         """A check by these control records; of those with one revision, the first one counts."""
         found: dict[tuple[str, int], RolloutRecord] = {}
         for record in records:
             found.setdefault((record.rollout, record.revision), record)
-        return cls(found)
+        return cls(found, every)
 
     @property
     def seen(self) -> int:
@@ -87,9 +93,23 @@ class RoutingCheck:
             same = (choice["assigned"], choice["randomised"]) == (variant, randomised)
             if same and abs(choice["propensity"] - shares[place]) <= _TOLERANCE:
                 continue
+            if _is_while_loading(record, choice, variant, shares):
+                self.while_loading += 1
+                continue
             self.mismatches += 1
             if len(self.examples) < EXAMPLES:
                 self.examples.append(_example(each, variant, float(shares[place]), randomised=randomised))
+
+
+def _is_while_loading(record: RolloutRecord, choice: Mapping[str, Any], variant: str, shares: Floats) -> bool:
+    """Whether a worker that loads a version chose so: the baseline has the events of this version, and none is randomised."""
+    if choice["randomised"]:
+        return False
+    assigned = choice["assigned"]
+    place = next((at for at, own in enumerate(record.variants) if own.name == assigned), None)
+    if place is None or abs(choice["propensity"] - shares[place]) > _TOLERANCE:
+        return False
+    return assigned == variant or place == preferred(record)
 
 
 def _routing_key(prediction: Prediction) -> bytes:
@@ -109,5 +129,5 @@ def _example(prediction: Prediction, variant: str, share: float, *, randomised: 
     return (
         f"event {prediction[1]['event_id']}, rollout {choice['id']} revision {choice['revision']}: expected {variant} with a "
         f"propensity of {share:g}{'' if randomised else ' by an override'}, found {choice['assigned']} with "
-        f"{choice['propensity']:g}{'' if choice['randomised'] else ' by an override'}"
+        f"{choice['propensity']:g}{'' if choice['randomised'] else ', not randomised'}"
     )

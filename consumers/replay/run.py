@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.consumers.control.errors import ControlTopicError
 from millstream.consumers.control.topic import open_reader
 from millstream.consumers.errors import WorkerError
+from millstream.consumers.replay.answered_ids import AnsweredIds
 from millstream.consumers.replay.answers import Answering, first_event
 from millstream.consumers.replay.buckets import Buckets
 from millstream.consumers.replay.build import Running, build_replay
@@ -205,10 +206,11 @@ class Replay:
         pipeline, progress = self._pipeline, self._folder.progress()
         width = round(pipeline.comparison.window * 1000)
         windows = Windows.of(sampled(self._folder.rows()), width)
-        routing = RoutingCheck.of(self._control_records())
-        predicted = PredictedRows(
-            PredictionDecoder(self._store, pipeline.name), self._answering(about), segment, routing=routing
-        )
+        # Predictions are also read of later times, for events that waited. The routing is checked of the replayed events only.
+        answered = None if pipeline.rollout is None else AnsweredIds.of(self._folder.rows(), progress.answered)
+        routing = RoutingCheck.of(self._control_records(), 1 if answered is None else answered.every)
+        decoder = PredictionDecoder(self._store, pipeline.name)
+        predicted = PredictedRows(decoder, self._answering(about), segment, routing=routing, answered=answered)
         labelled = LabelRows(pipeline, self._store, self._classes) if pipeline.labels is not None else None
         reader = RangeReader(pipeline.client_config(), self._group)
         try:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from millstream.consumers.records import Records
+from millstream.consumers.replay import answered_ids
+from millstream.consumers.replay.answered_ids import AnsweredIds
 from millstream.consumers.replay.answers import Answering
 from millstream.consumers.replay.predictions import MOST_NAMES, OTHER, Names, PredictedRows, PredictionDecoder
+from millstream.consumers.replay.routing_check import Prediction, RoutingCheck
+from millstream.consumers.replay.row_sink import hashes
 from millstream.schemas.column import column_of
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.predictions import JsonPredictionEncoder, PredictionEncoder
@@ -103,3 +108,29 @@ def test_included_fields_that_are_no_object_have_no_segment() -> None:
     first = json.loads(encoded("json", p=np.zeros(3))[0])
     rows, predicted = rows_of([json.dumps({**first, "event": "x"}).encode()], Answering("p", None, None), "country")
     assert [list(predicted.segments)[at] for at in rows["segment"]] == ["(none)"]
+
+
+def test_only_the_routing_of_answered_events_is_checked() -> None:
+    values = encoded("json", p=np.zeros(3))
+    rows, _ = rows_of([*values], Answering("p", None, None))
+    seen: list[str] = []
+
+    class Noting(RoutingCheck):
+        def add(self, predictions: Iterable[Prediction]) -> None:
+            seen.extend(str(own["event_id"]) for _, own in predictions)
+
+    answered = AnsweredIds.of([rows[:1], rows[2:]], 2)
+    decoder = PredictionDecoder(DirectoryStore(OWN_SCHEMAS_FOLDER), "p")
+    predicted = PredictedRows(decoder, Answering("p", None, None), routing=Noting({}), answered=answered)
+    predicted.rows(Records.of([MemoryRecord(at, value) for at, value in enumerate(values)]))
+    assert seen == ["a", "c"]
+
+
+def test_of_many_events_a_part_of_the_ids_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answered_ids, "MOST", 1000)
+    rows = np.zeros(2500, Answering("p", None, None).row_type)
+    rows["id"] = hashes([str(number) for number in range(2500)])
+    answered = AnsweredIds.of([rows], 2500)
+    assert answered.every == 3
+    assert answered.has(rows["id"]).tolist() == (rows["id"] % 3 == 0).tolist()
+    assert not AnsweredIds.of([], 0).has(rows["id"]).any()

@@ -76,18 +76,39 @@ def test_predictions_of_several_revisions_match_their_records() -> None:
     ]
 
 
-@pytest.mark.parametrize("change", [{"assigned": "primary"}, {"propensity": 0.5}, {"randomised": False}])
+@pytest.mark.parametrize("change", [{"assigned": "primary"}, {"propensity": 0.49}])
 def test_another_variant_or_propensity_is_told(change: dict[str, Any]) -> None:
     of = record(1, 5000)
     found = predicted(of, KEYS)
     at = next(row for row, (_, each) in enumerate(found) if each["rollout"]["assigned"] == "canary")
-    found[at][1]["rollout"] |= change | ({"propensity": 0.49} if "propensity" in change else {})
+    found[at][1]["rollout"] |= change
     check = RoutingCheck.of([of])
     check.add(found)
     assert (check.checked, check.mismatches) == (1000, 1)
     lines = list(routing_lines(check))
     assert lines[0] == "routing: 1,000 predictions checked: 1 DON'T HAVE the variant that routing gives its key"
     assert lines[1].startswith(f"event {found[at][1]['event_id']}, rollout p-1 revision 1: expected canary with a")
+
+
+def test_predictions_of_a_worker_that_was_loading_a_version_are_no_mismatch() -> None:
+    of = record(1, 5000, keys=((b"k1", 1),))
+    found = predicted(of, KEYS)
+    for _, each in found:  # as `RolloutRouter` with `absent` decides
+        each["rollout"] |= {"assigned": "primary", "propensity": 0.5, "randomised": False}
+    check = RoutingCheck.of([of])
+    check.add(found)
+    assert (check.checked, check.mismatches, check.while_loading) == (1000, 0, 1000)
+    assert "1,000 of them are of workers that were loading a version" in list(routing_lines(check))[1]
+
+
+def test_candidate_that_no_override_names_is_a_mismatch_also_if_it_is_not_randomised() -> None:
+    of = record(1, 5000)
+    found = predicted(of, KEYS)
+    at = next(row for row, (_, each) in enumerate(found) if each["rollout"]["assigned"] == "primary")
+    found[at][1]["rollout"] |= {"assigned": "canary", "randomised": False}
+    check = RoutingCheck.of([of])
+    check.add(found)
+    assert (check.mismatches, check.while_loading) == (1, 0)
 
 
 def test_what_can_not_be_checked_is_told() -> None:
