@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from millstream.consumers.cli.given import read_pipeline
-from millstream.topics.admin import BROKER_DEFAULT, Admin, TopicState, create, roles, states
+from millstream.topics.admin import BROKER_DEFAULT, ROLLOUT, Admin, TopicState, create, roles, states
 
 PIPED_WIDTH = 1000  # columns of output that doesn't go to a terminal: one line per topic, for `grep`
 
@@ -47,8 +47,9 @@ def run(args: argparse.Namespace) -> int:
 def _remark(state: TopicState, made: list[str], args: argparse.Namespace) -> str:
     if state.partitions is None:
         return "missing"
-    wanted = args.partitions if args.action == "create" else None
+    # The control topic is meant to have one partition.
+    wanted = args.partitions if args.action == "create" and state.role != ROLLOUT else None
     as_wanted = wanted in {None, state.partitions}
     if state.name in made:
-        return "created" if as_wanted else f"created, but not with {wanted} partitions: the embedded broker chooses"
+        return "created" if as_wanted else f"created, but not with {wanted} partitions: the broker chooses"
     return "" if as_wanted else f"exists: not changed to {wanted} partitions"

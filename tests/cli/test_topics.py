@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.consumers.cli import main as cli
+from millstream.consumers.cli import topics
+from millstream.topics.admin import ROLLOUT, TopicState
+from tests.broker.choice import Broker
 from tests.broker.clients import create_topic
 from tests.consumers.service import vector_service
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tests.broker.choice import Broker
 
 
 def rows_of(out: str) -> dict[str, list[str]]:
@@ -59,6 +60,21 @@ def test_new_topics_get_the_partitions_of_the_input_topic(
         service.inputs[0]: (6, ""),
         service.output: (6, "created"),
         service.letters: (6, "created"),
+    }
+
+
+def test_control_topic_is_meant_to_have_one_partition(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [TopicState(ROLLOUT, "control", 1, 1), TopicState("output", "out", 1, 1), TopicState("input", "in", 4, 1)]
+    monkeypatch.setattr(topics, "create", lambda *_, **__: ["control", "out", "in"])
+    monkeypatch.setattr(topics, "states", lambda *_: found)
+    service = vector_service(tmp_path, Broker("127.0.0.1:1", durable=False, kind="mock"), with_topics=False)
+    assert cli.run(["topics", "create", str(service.file), "--partitions", "4"]) == 0
+    assert {topic: row[-1] for topic, row in rows_of(capsys.readouterr().out).items()} == {
+        "control": "created",
+        "out": "created, but not with 4 partitions: the broker chooses",
+        "in": "created",
     }
 
 
