@@ -51,8 +51,8 @@ def _doubts(record: RolloutRecord, sight: Sight) -> Iterator[str]:
     if newest is not None and (ahead := newest - sight.now) > MOST_SKEW_MS:
         yield f"clock skew: predictions are of {seconds(ahead)} from now; correct the workers' clocks, or this machine's"
     if (late := sight.now - sight.read_until) > MOST_DELAY_MS:
-        yield f"the evaluation is {seconds(late)} behind, by {sight.behind:,} records"
-    elif not sight.arrivals.events and sight.now - sight.since > FOLLOWED_MS:
+        yield f"the evaluation is {seconds(late)} behind, and catches up: {sight.behind:,} records are not read yet"
+    elif not sight.arrivals.events and sight.read_until - sight.since > FOLLOWED_MS:
         yield (
             f"no prediction since the step began {seconds(sight.now - sight.since)} ago: there are no events, no worker follows "
             "the rollout (metric millstream_rollout_revision), or the workers' clocks are late"

@@ -44,17 +44,42 @@ def figure_lines(found: StepFigures | str, record: RolloutRecord, now: int) -> l
     if isinstance(found, str):
         # A manual rollout needs no autopilot.
         return [] if record.state in ENDED or record.strategy == "manual" else [printable(f"evaluated {found}")]
-    age = now - found.now
-    late = " ago: autopilot doesn't run, or it can't evaluate (its log says why)"
-    lines = [f"evaluated {span(age)}{late if age > OLD_MS and record.state not in ENDED else ' ago'}"]
+    lines = [_evaluated(found, record, now)]
     lines += [f"found     {note}" for note in found.notes]
     labels = ", ".join(f"{own.labels:,} matured labels of {own.candidate}" for own in found.candidates)
     lines.append(
         f"so far    {labels}; {found.unmatured_share:.0%} of the events are not mature; {found.behind:,} records unread"
     )
+    lines += _fallbacks(found)
     told = " ".join(found.notes)
     lines += [f"invalid   {reason}" for own in found.candidates for reason in own.invalid if reason not in told]
     return [printable(line) for line in lines]
+
+
+def _evaluated(found: StepFigures, record: RolloutRecord, now: int) -> str:
+    """When, and as of when if autopilot has not read all."""
+    written = now - (found.now if found.written is None else found.written)
+    if record.state in ENDED:
+        return f"evaluated {span(now - found.now)} ago"
+    if written > OLD_MS:
+        return f"evaluated {span(written)} ago: autopilot doesn't run, or it can't evaluate (its log says why)"
+    if written < now - found.now - OLD_MS:
+        return (
+            f"evaluated {span(written)} ago, with what came until {span(now - found.now)} ago: autopilot runs, and catches up "
+            f"({found.behind:,} records unread)"
+        )
+    return f"evaluated {span(max(written, 0))} ago"
+
+
+def _fallbacks(found: StepFigures) -> list[str]:
+    """Where the baseline answers in the place of another version."""
+    shares = [(own.name, found.value(own.name, "errors")) for own in found.variants[1:]]
+    return [
+        f"fallback  the baseline answers {share:.2%} of the events of {name} in its place: the version isn't loaded, or has an "
+        "outage (the workers' logs say why; metrics millstream_rollout_loaded, millstream_rollout_fallback_events_total)"
+        for name, share in shares
+        if share
+    ]
 
 
 def verdict_table(found: StepFigures, needed: Mapping[str, str]) -> Table:

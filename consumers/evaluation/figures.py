@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ class StepFigures:
     ratios: tuple[SampleRatio, ...]
     total: WindowFigures
     windows: tuple[WindowFigures, ...]  # ascending, the newest ones
+    # When the topic got them, ms since the epoch; None: not known. The same figures may be written twice.
+    written: int | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """Only dicts, lists, texts, finite numbers and None. A bound that is infinite is None."""

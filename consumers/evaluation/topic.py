@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from millstream.consumers.evaluation.records import decoded, joined, records_of
+from millstream.consumers.evaluation.records import decoded, joined, key_of, records_of
 from millstream.consumers.rollout.clusters import Clusters
 from millstream.consumers.schema_store import own_schema_id
 from millstream.schemas.errors import SchemaError, SchemaUnavailable
@@ -63,6 +64,7 @@ def read_figures(pipeline: Pipeline, store: SchemaStore) -> list[StepFigures]:
     """
     assert pipeline.rollout is not None
     newest: dict[bytes, dict[str, Any]] = {}
+    written: dict[bytes, int] = {}
     with SinceReader(pipeline.client_config(), {pipeline.rollout.evaluations: 0}) as reader:
         came = time.monotonic()
         while not reader.is_at_end and time.monotonic() - came < _READ_TIMEOUT:
@@ -70,14 +72,17 @@ def read_figures(pipeline: Pipeline, store: SchemaStore) -> list[StepFigures]:
                 came = time.monotonic()
                 for key, value in zip(fetched.keys, fetched.values, strict=True):
                     _keep(newest, key or b"", value, store)
+                written |= zip([key or b"" for key in fetched.keys], fetched.timestamps.tolist(), strict=True)
     steps: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
     for datum in newest.values():
         steps[datum["rollout"], datum["epoch"]].append(datum)
     found = []
-    for records in steps.values():
+    for step, records in steps.items():
         totals = [own for own in records if own["window_start"] is None]
         if totals:
-            found.append(joined(totals[0], [own for own in records if own["window_start"] is not None]))
+            figures = joined(totals[0], [own for own in records if own["window_start"] is not None])
+            at = written.get(key_of(*step, None), -1)
+            found.append(replace(figures, written=at if at >= 0 else None))
     return sorted(found, key=lambda own: (own.since, own.epoch))
 
 

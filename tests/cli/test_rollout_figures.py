@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from millstream.consumers.cli.rollout_figures import figure_lines, figures_as_json, needed_benefits, verdict_table
-from millstream.consumers.evaluation.figures import CandidateVerdicts, StepFigures, WindowFigures
+from millstream.consumers.evaluation.figures import (
+    CandidateVerdicts,
+    Figure,
+    StepFigures,
+    VariantFigures,
+    WindowFigures,
+)
 from millstream.consumers.rollout.judging import Verdict
 from tests.consumers.autopilot.desk import MINUTE, START, Desk, pipeline_of
 
@@ -61,6 +67,32 @@ def test_lines_say_the_reason_the_labels_and_what_is_still_to_come(tmp_path: Pat
     assert "autopilot doesn't run" in figure_lines(FIGURES, desk.record, START + 9 * MINUTE)[0]
     assert figure_lines("not yet", desk.record, 0) == ["evaluated not yet"]
     assert figure_lines("not yet", replace(desk.record, strategy="manual"), 0) == []
+
+
+def test_autopilot_that_catches_up_is_not_told_to_be_away(tmp_path: Path) -> None:
+    desk = Desk(pipeline_of(tmp_path))
+    desk.start(2)
+    now = START + 5 * MINUTE
+    [line] = [own for own in figure_lines(replace(FIGURES, written=now - 2000), desk.record, now) if "evaluated" in own]
+    assert (
+        line == "evaluated 2 s ago, with what came until 4 min ago: autopilot runs, and catches up (3 records unread)"
+    )
+    assert "doesn't run" in figure_lines(replace(FIGURES, written=now - 2 * MINUTE), desk.record, now)[0]
+    assert figure_lines(replace(FIGURES, written=START + MINUTE + 10), desk.record, START + MINUTE)[0] == (
+        "evaluated just now ago"
+    )
+
+
+def test_events_that_the_baseline_answers_in_place_of_a_version_are_told(tmp_path: Path) -> None:
+    desk = Desk(pipeline_of(tmp_path))
+    desk.start(2)
+    variants = tuple(VariantFigures(name, "delay", at, 0.5, 100, 1.0) for at, name in ((1, "primary"), (2, "canary")))
+    for share, told in ((0.25, 1), (0.0, 0), (None, 0)):
+        total = WindowFigures(None, None, (Figure("canary", "errors", None, 100, share),))
+        lines = figure_lines(replace(FIGURES, variants=variants, total=total), desk.record, START + MINUTE)
+        found = [own for own in lines if own.startswith("fallback")]
+        assert len(found) == told
+        assert all("answers 25.00% of the events of canary in its place" in own for own in found)
 
 
 def test_json_has_no_infinity(tmp_path: Path) -> None:

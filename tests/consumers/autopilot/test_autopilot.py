@@ -92,6 +92,14 @@ def test_advice_changes_nothing_and_is_told_once(tmp_path: Path, caplog: pytest.
     assert [own["action"] for own in desk.sent if own["advised"]] == ["step"]
 
 
+def test_change_has_the_mode_that_autopilot_follows(tmp_path: Path) -> None:
+    desk = desk_of(tmp_path)
+    desk.start(2)
+    desk.write(replace(desk.record, revision=2, replaces=1, change_id="advised", mode="advise"))
+    assert desk.look(1).action == "step"
+    assert desk.record.mode == "act"
+
+
 def test_step_may_need_a_person(tmp_path: Path) -> None:
     desk = desk_of(tmp_path, "steps: [5, 50]\napprove: [50]")
     desk.start(2)
@@ -141,6 +149,15 @@ def test_reason_to_hold_is_told_when_it_changes_and_not_when_its_numbers_do(
         "holds: 10 of 500 matured labels; 25% of the events are not matured",
         "holds: accuracy is not decided: benefit +0.01 [-0.002, 0.02]",
     ]
+
+
+def test_predictions_that_are_not_read_yet_are_not_missed(tmp_path: Path) -> None:
+    desk = desk_of(tmp_path)
+    desk.start(2)
+    desk.found.arrivals, desk.found.late, desk.found.labels = Arrivals(0), 45_000, 0
+    assert "no prediction" not in desk.look(1).reason
+    desk.found.late = 0
+    assert "no prediction since the step began" in desk.look().reason
 
 
 @pytest.mark.parametrize(
