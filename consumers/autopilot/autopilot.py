@@ -168,7 +168,8 @@ class Autopilot:
         if decision.action in FORWARD:
             self._publish(record, reading, note)
         change = self._change(decision.action, decision.reason)
-        written = decided_record(record, decision, change, choice.arms, choice.shares)
+        # The file may have another mode than it had when the rollout started: the one that autopilot follows counts.
+        written = replace(decided_record(record, decision, change, choice.arms, choice.shares), mode=self._rollout.mode)
         self._write(written)
         if decision.action not in FORWARD:
             try:

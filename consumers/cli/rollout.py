@@ -20,6 +20,7 @@ from millstream.consumers.cli.rollout_wait import wait
 from millstream.consumers.cli.rollout_words import (
     as_json,
     change_line,
+    file_notes,
     history_table,
     print_table,
     seen_as_json,
@@ -37,6 +38,7 @@ from millstream.consumers.rollout.record import RolloutRecord
 from millstream.consumers.rollout.revisions import Change
 from millstream.consumers.schema_store import open_store
 from millstream.pipeline.pipeline import Pipeline
+from millstream.pipeline.printable import printable
 from millstream.pipeline.rollout_section import Rollout
 from millstream.topics.admin import Admin
 
@@ -50,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         seen = reader.read_to_end()
         match args.action:
             case "status":
-                return _status(pipeline, reader, args)
+                return _status(pipeline, reader, seen, args)
             case "history":
                 return _history(seen, args)
             case "wait":
@@ -58,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         return _change(pipeline, reader, args)
 
 
-def _status(pipeline: Pipeline, reader: ControlReader, args: argparse.Namespace) -> int:
+def _status(pipeline: Pipeline, reader: ControlReader, seen: list[Seen], args: argparse.Namespace) -> int:
     record, now = reader.record, _now()
     found = None if record is None else figures_of(pipeline, open_store(pipeline), record)
     needed = needed_benefits(pipeline)
@@ -66,7 +68,7 @@ def _status(pipeline: Pipeline, reader: ControlReader, args: argparse.Namespace)
         evaluation = {} if found is None else {"evaluation": figures_as_json(found, needed)}
         print(json.dumps(as_json(pipeline, record, reader.problem) | evaluation))
         return 0
-    lines = without_rollout(pipeline) if record is None else status_lines(pipeline, record, now)
+    lines = without_rollout(pipeline) if record is None else status_lines(pipeline, record, now, seen)
     problem = [f"problem   {reader.problem}"] if reader.problem else []
     print("\n".join([*(lines if not reader.unknown else []), *problem]))
     if record is not None and found is not None:
@@ -92,7 +94,7 @@ def _change(pipeline: Pipeline, reader: ControlReader, args: argparse.Namespace)
     if args.json:
         print(json.dumps(as_json(pipeline, record, "")))
     else:
-        print(change_line(record))
+        print("\n".join([change_line(record), *map(printable, file_notes(pipeline, record))]))
     return 0
 
 

@@ -15,11 +15,13 @@ from millstream.consumers.rollout.changes import Memory, allowed, standing
 from millstream.consumers.rollout.declared import steps_of
 from millstream.consumers.rollout.progress import ENDED
 from millstream.consumers.rollout.record import RolloutRecord
+from millstream.consumers.rollout.steps import listed_commands
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable
 from millstream.pipeline.rollout_section import BASELINE
 
 PIPED_WIDTH: Final = 1000  # columns of output that doesn't go to a terminal: one line per change, for `grep`
+_WAITING: Final = ("paused", "awaiting_approval")  # states that begin in the middle of a step
 _UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
@@ -29,11 +31,11 @@ def without_rollout(pipeline: Pipeline) -> list[str]:
     return [f"rollout   none: {version} of {pipeline.model.name} answers all events"]
 
 
-def status_lines(pipeline: Pipeline, record: RolloutRecord, now: int) -> list[str]:
-    """The state. `now`: ms since the epoch."""
+def status_lines(pipeline: Pipeline, record: RolloutRecord, now: int, seen: Sequence[Seen] = ()) -> list[str]:
+    """The state. `now`: ms since the epoch; `seen`: all records of the topic, the oldest first."""
     lines = [
         f"rollout   {record.rollout}: {record.strategy} of {_candidates(record)}, revision {record.revision}",
-        f"state     {_state(pipeline, record, now)}",
+        f"state     {_state(pipeline, record, now, seen)}",
     ]
     widths = [max(len(variant.name) for variant in record.variants), max(len(_version(own)) for own in record.variants)]
     lines += [
@@ -42,7 +44,7 @@ def status_lines(pipeline: Pipeline, record: RolloutRecord, now: int) -> list[st
     ]
     lines += [f"override  {line}" for line in _overrides(record)]
     lines.append(f"change    {change_line(record)}")
-    return [printable(line) for line in [*lines, *_notes(pipeline, record)]]
+    return [printable(line) for line in [*lines, *file_notes(pipeline, record)]]
 
 
 def change_line(record: RolloutRecord) -> str:
@@ -80,7 +82,9 @@ def as_json(pipeline: Pipeline, record: RolloutRecord | None, problem: str) -> d
             "variants": [] if problem else [variant],
             "problem": problem,
         }
-    return {**_record(record), "allowed": list(_allowed(record)), "problem": problem}
+    # Autopilot follows the file, also if the rollout started with another mode.
+    mode = _mode(rollout_of(pipeline).mode, record)
+    return {**_record(record), "mode": mode, "allowed": list(_allowed(record)), "problem": problem}
 
 
 def seen_as_json(own: Seen) -> dict[str, Any]:
@@ -126,18 +130,30 @@ def _reward(pipeline: Pipeline) -> str:
     return "reward" if reward is None else reward.field
 
 
-def _state(pipeline: Pipeline, record: RolloutRecord, now: int) -> str:
+def _state(pipeline: Pipeline, record: RolloutRecord, now: int, seen: Sequence[Seen]) -> str:
     """The state, since when, and what a person may do."""
     try:
-        progress, commands = Memory.of(record).progress, f"commands: {', '.join([*allowed(record), 'start'])}"
+        progress, commands = Memory.of(record).progress, f"commands: {listed_commands(record.state, allowed(record))}"
     except ValueError as error:
         return f"{record.state} ({error})"
     if record.state in ENDED:
-        return f"{record.state}, since {_time(record.at)}; {commands}"
-    shares = steps_of(rollout_of(pipeline), record.strategy).shares
-    where = f", step {progress.step + 1} of {len(shares)}" if progress.step < len(shares) else ""
-    advice = ", autopilot only advises" if record.mode == "advise" and record.strategy != "manual" else ""
-    return f"{record.state}{where}{advice}, since {_time(progress.since)} ({span(now - progress.since)}); {commands}"
+        return f"{record.state}, since {_time(_since(record, seen))}; {commands}"
+    steps = steps_of(rollout_of(pipeline), record.strategy)
+    rest = " before 100 %" if steps.finish == "promote" else ""
+    where = f", step {progress.step + 1} of {len(steps.shares)}{rest}" if progress.step < len(steps.shares) else ""
+    advice = ", autopilot only advises" if _mode(steps.mode, record) == "advise" else ""
+    since = _since(record, seen) if record.state in _WAITING else progress.since
+    return f"{record.state}{where}{advice}, since {_time(since)} ({span(now - since)}); {commands}"
+
+
+def _since(record: RolloutRecord, seen: Sequence[Seen]) -> int:
+    """When the rollout came into its state, ms since the epoch, as far as the topic still tells: later changes may leave it."""
+    found = record
+    for own in reversed([each.record for each in seen if each.counts and each.record is not None]):
+        if (own.rollout, own.state) != (record.rollout, record.state):
+            break
+        found = own
+    return min(found.at, record.at)
 
 
 def _allowed(record: RolloutRecord) -> Sequence[str]:
@@ -160,7 +176,7 @@ def _record(record: RolloutRecord) -> dict[str, Any]:
         "emergency": record.emergency,
         "rollout": record.rollout,
         "strategy": record.strategy,
-        "mode": record.mode,
+        "mode": _mode(record.mode, record),
         "state": record.state,
         "variants": [
             {"name": own.name, "model": own.model, "version": own.version, "share": share / 100}
@@ -177,6 +193,11 @@ def _record(record: RolloutRecord) -> dict[str, Any]:
     }
 
 
+def _mode(mode: str, record: RolloutRecord) -> str:
+    """Who changes it: autopilot (`act`), a person whom autopilot advises (`advise`), or only a person (`manual`)."""
+    return "manual" if record.strategy == "manual" else mode
+
+
 def _history_row(own: Seen) -> Sequence[str]:
     record = own.record
     if record is None:
@@ -191,15 +212,19 @@ def _history_row(own: Seen) -> Sequence[str]:
     return (str(record.revision), _time(record.at), record.by, action, before, after, reason)
 
 
-def _notes(pipeline: Pipeline, record: RolloutRecord) -> list[str]:
+def file_notes(pipeline: Pipeline, record: RolloutRecord) -> list[str]:
     """Where the pipeline file says something else than the record."""
     baseline, wanted = standing(record), pipeline.wanted_version
     if baseline.model != pipeline.model.name:
         place = pipeline.at("model", "name")
         return [f"note      {place} is {pipeline.model.name}, so workers don't follow this record: start a rollout"]
-    if wanted in (None, record.variants[0].version, baseline.version):
+    if wanted in (None, baseline.version):
         return []
-    return [f"note      {pipeline.at('model', 'version')} is {wanted}, but workers follow the rollout's record"]
+    # The file counts again if the topic is deleted, or is another one.
+    return [
+        f"note      {pipeline.at('model', 'version')} is {wanted}, but workers follow the rollout's record: version "
+        f"{baseline.version}. Write {baseline.version} there; a restart is not needed"
+    ]
 
 
 def _overrides(record: RolloutRecord) -> list[str]:

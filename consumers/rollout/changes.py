@@ -15,7 +15,7 @@ from millstream.consumers.rollout.record import RolloutRecord, RolloutVariant
 from millstream.consumers.rollout.revisions import Change, first_record, next_record
 from millstream.consumers.rollout.routing import FieldOverride
 from millstream.consumers.rollout.slots import SLOTS, reallocated, whole
-from millstream.consumers.rollout.steps import Steps, allowed_commands, commanded, started
+from millstream.consumers.rollout.steps import Steps, allowed_commands, commanded, listed_commands, started
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -224,7 +224,8 @@ def _by_bandit(current: RolloutRecord, memory: Memory, command: Command, change:
         raise BadCommandError(f"{name}: expected a reason, found none: it is kept in the rollout's history")
     if name not in (may := allowed(current)):
         raise BadCommandError(
-            f"{name}: the bandit of {progress.candidate} is {progress.state}, which allows {', '.join(may) or 'only start'}"
+            f"{name}: the bandit of {progress.candidate} is {progress.state}, which allows "
+            f"{listed_commands(progress.state, may)}"
         )
     now = max(change.at, current.at)
     shares: Sequence[int] = current.shares

@@ -16,10 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from millstream.consumers.rollout.progress import BadCommandError, Decision, Evaluation, Progress, State
+from millstream.consumers.rollout.progress import ENDED, BadCommandError, Decision, Evaluation, Progress, State
 from millstream.consumers.rollout.slots import SLOTS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.consumers.rollout.judging import Verdict
 
 _WAITING: Final[dict[State, str]] = {
@@ -201,7 +203,7 @@ def commanded(
     if command not in (allowed := allowed_commands(progress)):
         raise BadCommandError(
             f"{command}: the rollout of {progress.candidate} is {progress.state}, which allows "
-            f"{', '.join(allowed) or 'only start'}"
+            f"{listed_commands(progress.state, allowed)}"
         )
     if command == "step" and not steps.shares:
         raise BadCommandError("step: a manual rollout has no steps: set a share, or promote")
@@ -229,6 +231,11 @@ def commanded(
 def allowed_commands(progress: Progress) -> tuple[str, ...]:
     """The commands that a state allows."""
     return _ALLOWED[progress.state]
+
+
+def listed_commands(state: State | str, names: Sequence[str]) -> str:
+    """What a person may do, for messages. While a rollout is on its way, only another one starts."""
+    return ", ".join([*names, "start" if state in ENDED else "start of another version"])
 
 
 def _percent(share: int) -> str:

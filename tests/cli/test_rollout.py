@@ -351,3 +351,44 @@ def test_commands_work_on_a_broker(
     document["model"]["version"] = 4
     service.file.write_text(yaml.safe_dump(document), encoding="utf-8")
     assert "model.version is 4, but workers follow the rollout's record" in run(service, "status")
+
+
+@pytest.mark.usefixtures("topic")
+def test_the_file_that_names_another_version_than_the_promoted_one_is_told(
+    tmp_path: Path, run: Callable[..., str]
+) -> None:
+    service = service_of(tmp_path)
+    assert "note" not in run(service, "start", "3", *WHY)
+    assert "note" not in run(service, "status")
+    for said in (run(service, "promote", *WHY), run(service, "status")):
+        assert "is 1, but workers follow the rollout's record: version 3. Write 3 there" in said
+    assert "note" not in run(service, "rollback", *WHY)
+    assert json.loads(run(service, "history", "--json").splitlines()[-1])["action"] == "rollback"
+
+
+@pytest.mark.usefixtures("topic")
+def test_status_says_since_when_a_rollout_is_paused(
+    tmp_path: Path, run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, times = service_of(tmp_path), iter(range(1_000_000, 9_000_000, 60_000))
+    monkeypatch.setattr(rollout, "_now", lambda: next(times))
+    run(service, "start", "3", *WHY)  # at 1,000 s
+    run(service, "pause", *WHY)
+    run(service, "set", "--key", "a=canary", *WHY)
+    assert "state     paused, since 1970-01-01 00:17:40 (2 min); commands: resume," in run(service, "status")
+
+
+@pytest.mark.usefixtures("topic")
+def test_mode_is_that_which_autopilot_follows(
+    tmp_path: Path, run: Callable[..., str], state: Callable[[Service], Any]
+) -> None:
+    service = service_of(tmp_path, section={"least_labels": 0, "steps": [2, 20], "mode": "advise"})
+    run(service, "start", "3", *WHY)
+    assert "step 1 of 2 before 100 %, autopilot only advises, since" in run(service, "status")
+    assert state(service)["mode"] == "advise"
+    service.file.write_text(service.file.read_text().replace("mode: advise", "mode: act"))
+    assert "advises" not in run(service, "status")
+    assert state(service)["mode"] == "act"
+    run(service, "rollback", *WHY)
+    run(service, "start", "3", "--strategy", "manual", *WHY)
+    assert state(service)["mode"] == "manual"

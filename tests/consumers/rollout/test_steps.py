@@ -208,7 +208,7 @@ def test_step_after_a_set_share_is_the_next_larger_one() -> None:
 
 def test_state_that_does_not_allow_a_command_says_what_it_allows() -> None:
     progress = replace(started(SLOW_CANARY, "delay:2", 0).progress, state="promoted")
-    with pytest.raises(BadCommandError, match=r"the rollout of delay:2 is promoted, which allows rollback$"):
+    with pytest.raises(BadCommandError, match=r"the rollout of delay:2 is promoted, which allows rollback, start$"):
         commanded(SLOW_CANARY, progress, "step", now=1, reason="go")
 
 
