@@ -8,7 +8,7 @@ import numpy as np
 
 from millstream.consumers.evaluation.rows import Rows, buckets, is_sampled
 from millstream.consumers.rollout.clusters import Clusters
-from millstream.consumers.rollout.sample_ratio import share_is_confirmed, share_is_off, share_ratio
+from millstream.consumers.rollout.sample_ratio import missing_events, share_is_confirmed, share_is_off, share_ratio
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,7 +54,19 @@ def ratio_faults(settings: StepSettings, ratio: Clusters | None) -> Iterator[str
     if share_is_off(ratio, settings.level):
         yield f"the sample ratio is off: {found}: events are lost, or written twice"
     elif settings.ratio_tolerance is not None and not _is_confirmed(settings, ratio, settings.ratio_tolerance):
-        yield f"the sample ratio is not confirmed yet: {found}"
+        yield f"the sample ratio is not confirmed yet: {found}; {_missing(ratio, settings)}"
+
+
+def _missing(ratio: Clusters, settings: StepSettings) -> str:
+    """What confirms it."""
+    assert settings.ratio_tolerance is not None
+    together = float(ratio.variance * ratio.events)  # events that count as one, because they are of one key
+    slow = f", because keys have many events ({together:.0f} count as one)" if 2 <= together < np.inf else ""
+    events = missing_events(ratio, settings.level, settings.ratio_tolerance)
+    if events is None:
+        return f"more events of more keys show whether the difference is chance{slow}"
+    rounded = round(events, 1 - int(np.log10(max(events, 10.0))))
+    return f"about {max(rounded, 10):,.0f} more events of the candidate are needed{slow}"
 
 
 def _is_confirmed(settings: StepSettings, ratio: Clusters, tolerance: float) -> bool:

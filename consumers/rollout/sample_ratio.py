@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from millstream.schemas.arrays import Floats, Mask
 
 _STRENGTH: Final = 100.0  # events that the mixture counts for, as the paper suggests for small deviations
+_ROOM: Final = 0.8  # of the tolerance; chance takes the rest
 _FOUND: Final = 0.05  # the relative loss that the test is made for
 
 
@@ -75,6 +76,21 @@ def share_is_confirmed(ratio: Clusters, level: float, tolerance: float) -> Mask:
     """
     confirmed: Mask = np.abs(ratio.mean - 1) + _radius(ratio, level) < tolerance
     return confirmed
+
+
+def missing_events(ratio: Clusters, level: float, tolerance: float) -> float | None:
+    """About how many more events of the candidate confirm its share, if no event is lost and keys have as many events as now.
+
+    It is None if there are as many already, so that only the deviation is too large, or if too few keys have events to tell.
+
+    Args:
+        ratio: not confirmed yet.
+        level: as of `share_is_confirmed`.
+        tolerance: likewise.
+    """
+    radius = float(_radius(ratio, level))
+    times = (radius / (_ROOM * tolerance)) ** 2  # a radius shrinks with the root of the events
+    return float(ratio.events) * (times - 1) if 1 < times < np.inf else None
 
 
 def labels_are_off(baseline: Clusters, candidate: Clusters, level: float) -> Mask:

@@ -165,6 +165,7 @@ def test_few_events_do_not_confirm_the_sample_ratio(pipeline: Pipeline) -> None:
     state = state_of(pipeline)
     _, found = judged(state, rows_of(state, 500))
     assert found.invalid[0].startswith("the sample ratio is not confirmed yet")
+    assert found.invalid[0].endswith("more events of the candidate are needed")
 
 
 def test_labels_of_one_variant_only_make_the_comparison_invalid(pipeline: Pipeline) -> None:

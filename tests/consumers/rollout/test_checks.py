@@ -16,6 +16,7 @@ from millstream.consumers.rollout.maturity import matured
 from millstream.consumers.rollout.power import required_events
 from millstream.consumers.rollout.sample_ratio import (
     labels_are_off,
+    missing_events,
     multinomial_evidence,
     share_is_confirmed,
     share_is_off,
@@ -83,6 +84,25 @@ def test_share_is_confirmed_only_when_it_is_close_enough() -> None:
         sides = [Clusters.of(buckets[own], np.zeros(own.sum())) for own in (~variant, variant_kept)]
         assert bool(share_is_confirmed(share_ratio(sides[0], sides[1], 0.1), LEVEL, 0.1)) == confirmed
     assert not share_is_confirmed(share_ratio(Clusters.empty(), Clusters.empty(), 0.1), LEVEL, 0.1)
+
+
+@pytest.mark.parametrize("of_key", [1, 5])
+def test_share_is_confirmed_after_about_as_many_events_as_are_said_to_be_missing(of_key: int) -> None:
+    rng = np.random.default_rng(11)
+
+    def ratio(keys: int) -> Clusters:
+        variant, buckets = rng.random(10 * keys) < 0.1, rng.integers(0, 1024, 10 * keys)
+        sides = [
+            Clusters.of(np.repeat(buckets[own], of_key), np.zeros(own.sum() * of_key)) for own in (~variant, variant)
+        ]
+        return share_ratio(sides[0], sides[1], 0.1)
+
+    few = ratio(800)
+    missing = missing_events(few, LEVEL, 0.1)
+    assert missing is not None
+    assert not share_is_confirmed(few, LEVEL, 0.1)
+    assert share_is_confirmed(few + ratio(round(2 * missing / of_key)), LEVEL, 0.1)
+    assert missing_events(Clusters.empty(), LEVEL, 0.1) is None
 
 
 def test_loss_that_one_step_does_not_show_is_found_over_all() -> None:
