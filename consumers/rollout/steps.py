@@ -38,6 +38,7 @@ _ALLOWED: Final[dict[State, tuple[str, ...]]] = {
     "concluded": ("promote", "rollback"),
     "rolled_back": (),
 }
+_STILL_TO_COME: Final = 0.5  # of the events may be so young that it is no wonder that no label is there
 OnBreach = Literal["rollback", "pause"]
 Finish = Literal["promote", "report"]
 
@@ -140,10 +141,20 @@ def _missing(steps: Steps, progress: Progress, found: Evaluation) -> str:
     if found.now - progress.since < wait:
         return f"the step has taken {max(0, found.now - progress.since) / 1000:g} of {wait / 1000:g} s"
     if progress.state != "watching" and found.labels < steps.least_labels:
-        return f"{found.labels} of {steps.least_labels} matured labels; {found.unmatured_share:.0%} of the events are not matured"
+        return _missing_labels(steps, found)
     if not any(own.segment is None for own in verdicts):
         return "no metric has a result"
     return "; ".join(own.words() for own in verdicts if own.outcome != "pass")
+
+
+def _missing_labels(steps: Steps, found: Evaluation) -> str:
+    said = f"{found.labels} of {steps.least_labels} matured labels"
+    if found.labels or found.unmatured_share > _STILL_TO_COME:
+        return f"{said}; {found.unmatured_share:.0%} of the events are not matured"
+    return (
+        f"{said}, although {1 - found.unmatured_share:.0%} of the events are matured: no label came in time for a version. Look "
+        "whether the labels' topic gets records, and whether they name the events' IDs"
+    )
 
 
 def _breached(steps: Steps, progress: Progress, breaches: list[Verdict]) -> Decision:

@@ -58,6 +58,11 @@ def test_canary_goes_through_its_steps_to_100_percent() -> None:
         ({"after": 999}, "the step has taken 0.999 of 1 s"),
         ({"after": -5000}, "the step has taken 0 of 1 s"),  # a clock that is wrong
         ({"labels": 49, "unmatured_share": 0.25}, "49 of 50 matured labels; 25% of the events are not matured"),
+        ({"labels": 0, "unmatured_share": 0.75}, "0 of 50 matured labels; 75% of the events are not matured"),
+        (
+            {"labels": 0, "unmatured_share": 0.1},
+            "0 of 50 matured labels, although 90% of the events are matured: no label",
+        ),
         ({"verdicts": OPEN}, "loss is not decided"),
         ({"verdicts": ()}, "no metric has a result"),
         ({"verdicts": (Verdict("loss", "pass", segment="DE"),)}, "no metric has a result"),
