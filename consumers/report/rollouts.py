@@ -71,11 +71,15 @@ def _said(verdict: Verdict) -> str:
 def _benefit(verdict: Verdict) -> str:
     if verdict.estimate is None:
         return "-"
-    return f"{verdict.estimate:+.4f} [{_bound(verdict.lower)}, {_bound(verdict.upper)}]"
+    return f"{_plain(verdict.estimate, '+.4f')} [{_bound(verdict.lower, '-∞')}, {_bound(verdict.upper, '∞')}]"
 
 
-def _bound(value: float | None) -> str:
-    return "-" if value is None or not math.isfinite(value) else f"{value:.4f}"
+def _bound(value: float | None, unbounded: str) -> str:
+    return unbounded if value is None or not math.isfinite(value) else _plain(value, ".4f")
+
+
+def _plain(value: float, form: str) -> str:
+    return f"{round(value, 4) + 0.0:{form}}"  # not -0
 
 
 def _basis(step: StepFigures, steps: int) -> Iterator[tuple[str, str]]:

@@ -83,7 +83,7 @@ def test_section_has_figures_benefits_and_windows() -> None:
     assert "Rollout p-7" in found.headings
     assert {"Benefit of canary", "Benefit of canary: accuracy", "accuracy in each window"} <= set(found.plots)
     assert "events in each window" not in found.plots
-    assert "+0.0300 [-0.0050, -]" in found.text
+    assert "+0.0300 [-0.0050, ∞]" in found.text
     assert "0.8100 ± 0.0196" in found.text
     assert "m version 2, 5 %, 500 events, a sample of 50 % of the keys" in found.text
     assert "25.0 % of the events are not mature yet" in found.text
