@@ -35,7 +35,7 @@ from millstream.consumers.rollout.changes import Command, commanded_record, star
 from millstream.consumers.rollout.declared import steps_of
 from millstream.consumers.rollout.progress import BadCommandError
 from millstream.consumers.rollout.record import RolloutRecord
-from millstream.consumers.rollout.revisions import Change
+from millstream.consumers.rollout.revisions import Change, StaleRevisionError, refuse_stale
 from millstream.consumers.schema_store import open_store
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable
@@ -89,6 +89,11 @@ def _history(seen: list[Seen], args: argparse.Namespace) -> int:
 
 
 def _change(pipeline: Pipeline, reader: ControlReader, args: argparse.Namespace) -> int:
+    if args.revision is not None:
+        try:
+            refuse_stale(pipeline.name, reader.record, args.revision)
+        except StaleRevisionError as error:
+            raise CommandRefusedError(f"{error}: millstream rollout status PIPELINE") from None
     record = _started(pipeline, reader, args) if args.action == "start" else _commanded(pipeline, reader, args)
     open_writer(pipeline, open_store(pipeline), reader).write(record)
     if args.json:

@@ -20,6 +20,7 @@ from millstream.pipeline.rollout_section import BASELINE, CANDIDATE, Rollout, St
 from millstream.pipeline.shares import WHOLE, share_text
 from millstream.schemas.wording import dotted
 
+OTHER = "Start the rollout of another version"
 REQUESTING = ("kserve", "openai")
 """Executors that send requests to a server. Those of other packages are found when a worker loads the version."""
 
@@ -116,7 +117,7 @@ def _refuse_unfit(baseline: ModelVersion, version: ModelVersion) -> None:
             f"{version.place}: expected a model that runs in the worker, found the executor {version.executor}, which sends "
             "requests to a server. Change the version there."
         )
-    if (said := misfit(baseline, version)) is not None:
+    if (said := misfit(baseline, version, OTHER)) is not None:
         raise CommandRefusedError(
             f"{said} Both versions of a rollout answer in the same worker, so they must fit each other."
         )

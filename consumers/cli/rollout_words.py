@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from textwrap import shorten
 from typing import Any, Final
 
 from rich.console import Console
@@ -11,8 +12,9 @@ from rich.text import Text
 
 from millstream.consumers.control.state import Seen
 from millstream.consumers.control.topic import rollout_of
+from millstream.consumers.evaluation.latency import metric_of
 from millstream.consumers.rollout.changes import Memory, allowed, standing
-from millstream.consumers.rollout.declared import steps_of
+from millstream.consumers.rollout.declared import metric_rules, steps_of
 from millstream.consumers.rollout.progress import ENDED
 from millstream.consumers.rollout.record import RolloutRecord
 from millstream.consumers.rollout.steps import listed_commands
@@ -21,6 +23,7 @@ from millstream.pipeline.printable import printable
 from millstream.pipeline.rollout_section import BASELINE
 
 PIPED_WIDTH: Final = 1000  # columns of output that doesn't go to a terminal: one line per change, for `grep`
+MOST_REASON: Final = 160  # characters in the history: autopilot's have each metric
 _WAITING: Final = ("paused", "awaiting_approval")  # states that begin in the middle of a step
 _UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
@@ -57,10 +60,11 @@ def change_line(record: RolloutRecord) -> str:
 
 
 def history_table(seen: Sequence[Seen]) -> Table:
-    """All records that the topic still has, the oldest first."""
+    """All records that the topic still has, the oldest first. Long reasons are cut: JSON has them as they are."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("revision", "time (UTC)", "by", "action", "before", "after", "reason"):
-        table.add_column(heading, overflow="fold")
+    for heading in ("revision", "time (UTC)", "by", "action", "before", "after"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("reason", overflow="fold")
     for own in seen:
         table.add_row(*(Text(printable(cell)) for cell in _history_row(own)))
     return table
@@ -94,7 +98,18 @@ def seen_as_json(own: Seen) -> dict[str, Any]:
 
 
 def rollout_lines(pipeline: Pipeline) -> list[str]:
-    """What the section `rollout` means, in two lines."""
+    """What the section `rollout` means, and what a replay could not check."""
+    lines, included = _section_lines(pipeline), pipeline.output.include
+    if missing := [field for field in rollout_of(pipeline).override_fields if field not in included]:
+        lines.append(
+            f"overrides by {', '.join(missing)}: `millstream replay` can't check them, because predictions don't have the field. "
+            "Add it to `output.include` if it should"
+        )
+    return lines
+
+
+def _section_lines(pipeline: Pipeline) -> list[str]:
+    """The strategy, and what a step needs."""
     rollout = rollout_of(pipeline)
     named = (
         "a version that `millstream rollout start` names"
@@ -116,9 +131,7 @@ def rollout_lines(pipeline: Pipeline) -> list[str]:
             return [f"manual, of {named}: only commands change anything"]
     acts = "autopilot only advises" if rollout.mode == "advise" else f"a breach leads to {rollout.on_breach}"
     labels = f", {rollout.least_labels} labels" if rollout.least_labels else ""
-    judged = ", ".join(
-        [*rollout.quality(pipeline.comparison.task, labels=pipeline.labels is not None), "errors", "latency"]
-    )
+    judged = ", ".join([*(rule.name for rule in metric_rules(pipeline)), metric_of(rollout.metrics.latency.quantile)])
     return [
         what,
         f"each step takes {span(round(rollout.bake * 1000))}{labels} or more, and is judged by {judged}; {acts}",
@@ -207,7 +220,7 @@ def _history_row(own: Seen) -> Sequence[str]:
     named = len(record.keys) + sum(len(each.values) for each in record.fields)
     overrides = f", {named} override{'' if named == 1 else 's'}" if named else ""
     after = f"{_listed(record.shares)} {record.state}{overrides}" if own.counts else "refused"
-    reason = record.reason if own.counts else own.problem or "written twice"
+    reason = shorten(record.reason, MOST_REASON, placeholder=" ...") if own.counts else own.problem or "written twice"
     action = f"{record.action} (emergency)" if record.emergency else record.action
     return (str(record.revision), _time(record.at), record.by, action, before, after, reason)
 

@@ -172,7 +172,10 @@ def test_overrides_are_shown_and_kept_until_the_end(
     [
         (["9"], "has no version 9"),
         (["1"], "expected another version than the baseline, found 1, which answers already"),
-        (["2"], "Both versions of a rollout answer in the same worker, so they must fit each other"),
+        (
+            ["2"],
+            "Start the rollout of another version, or export the model with the same inputs. Both versions of a rollout",
+        ),
         ([], "expected the candidate's version, found none"),
         (["3", "4"], "expected one version with `manual`, found 3, 4"),
         (["3", "--strategy", "canary"], "canary can't run with"),
@@ -185,6 +188,40 @@ def test_start_refuses_what_cannot_run_and_changes_nothing(
 ) -> None:
     assert says in run(service_of(tmp_path), "start", *options, *WHY, code=1)
     assert topic.rows == []
+
+
+def test_command_may_name_the_revision_that_it_was_decided_on(
+    tmp_path: Path, topic: Topic, run: Callable[..., str]
+) -> None:
+    service = service_of(tmp_path)
+    run(service, "start", "3", "--revision", "0", *WHY)
+    run(service, "set", "--share", "5%", "--revision", "1", "--reason", "first", "--by", "bob")
+    for command in (("promote",), ("start", "4"), ("set", "--share", "9%")):
+        said = run(service, *command, "--revision", "1", *WHY, code=1)
+        assert (
+            "expected revision 1, found 2: bob made the change 'set' in the meantime (first). Look at the new state"
+            in said
+        )
+    assert len(topic.rows) == 2
+
+
+def test_share_that_looks_like_an_option_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("-5%", "-5"):
+        with pytest.raises(SystemExit):
+            cli.run(["rollout", "set", str(tmp_path), "--share", text, *WHY])
+        assert "argument --share: expected a share from 0% to 100%" in capsys.readouterr().err
+
+
+def test_long_reasons_are_cut_in_the_history_and_whole_in_json(
+    tmp_path: Path, topic: Topic, run: Callable[..., str]
+) -> None:
+    service, reason = service_of(tmp_path), "all metrics passed: " + "accuracy is good enough; " * 20
+    run(service, "start", "3", "--reason", reason)
+    line = run(service, "history").splitlines()[-1]
+    assert "all metrics passed: accuracy" in line
+    assert line.rstrip().endswith("...")
+    assert json.loads(run(service, "history", "--json"))["reason"] == reason
+    assert topic.rows
 
 
 def test_shares_of_a_canary_are_the_files(tmp_path: Path, topic: Topic, run: Callable[..., str]) -> None:
@@ -325,14 +362,16 @@ def test_command_and_file_know_the_same_strategies() -> None:
 
 
 def test_check_says_what_the_section_means(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    section = {"candidate": "latest", "metrics": {"accuracy": {"margin": 0.02}}}
+    section = {"candidate": "latest", "metrics": {"accuracy": {"margin": 0.02}}, "override_fields": ["carrier"]}
     service = service_of(tmp_path, section=section, labels=LABELS)
     assert cli.run(["check", str(service.file), "--offline"]) == 0
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("rollout")]
     assert said == [
         "rollout   canary of version latest: 1 %, 5 %, 25 %, 50 %, then 100 %",
-        "rollout   each step takes 10 min, 500 labels or more, and is judged by accuracy, errors, latency; a breach leads to "
-        "rollback",
+        "rollout   each step takes 10 min, 500 labels or more, and is judged by accuracy, errors, dead_letters, latency_p95; a "
+        "breach leads to rollback",
+        "rollout   overrides by carrier: `millstream replay` can't check them, because predictions don't have the field. Add it "
+        "to `output.include` if it should",
     ]
 
 

@@ -2,11 +2,14 @@
 
 import argparse
 from collections.abc import Sequence
+from typing import Any
 
 from millstream.consumers.cli.arguments import add_json, add_pipeline, duration
 from millstream.consumers.cli.usage.models import version
 
 STRATEGIES = ("canary", "blue-green", "ab", "bandit", "manual")
+# A share such as -5% looks like an option. So that the message says what is expected, a share may be missing until it is read.
+BEHIND: dict[str, Any] = {"nargs": "?", "const": ""}
 _COMMANDS = {
     "step": "go on to the next step without waiting for its checks",
     "promote": "give the candidate all events at once, without checks",
@@ -48,7 +51,11 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--strategy", choices=STRATEGIES, help="in place of `rollout.strategy`")
     parser.add_argument(
-        "--share", type=share, metavar="PERCENT", help="the candidate's share (ab, manual; default for manual: 0%%)"
+        "--share",
+        type=share,
+        metavar="PERCENT",
+        help="the candidate's share (ab, manual; default for manual: 0%%)",
+        **BEHIND,
     )
     _add_change(parser, needed=False)
 
@@ -63,6 +70,7 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
         type=named_share,
         metavar="[VARIANT=]PERCENT",
         help="the candidate's share; with several candidates, that of each, such as v2=10%%. The baseline gets the rest",
+        **BEHIND,
     )
     for option, read, meaning in (
         ("--key", key_override, "events with this routing key get this variant"),
@@ -106,6 +114,12 @@ def _add_wait(parser: argparse.ArgumentParser) -> None:
 def _add_change(parser: argparse.ArgumentParser, *, needed: bool = True) -> None:
     parser.add_argument("--reason", required=needed, default="", metavar="TEXT", help="why; kept in the history")
     parser.add_argument("--by", metavar="NAME", help="who; kept in the history (default: your user name)")
+    parser.add_argument(
+        "--revision",
+        type=int,
+        metavar="NUMBER",
+        help="change only this revision, which `status` has shown (0: none); refuse if somebody has changed it since",
+    )
     add_json(parser, "change")
 
 
@@ -113,6 +127,8 @@ def share(text: str) -> int:
     """A share in percent, in slots."""
     from millstream.pipeline.shares import parse_share  # noqa: PLC0415  (slow)
 
+    if not text:  # of `BEHIND`
+        raise argparse.ArgumentTypeError("expected a share from 0% to 100% behind it, such as 5%")
     try:
         return parse_share(text)
     except ValueError as error:
