@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from millstream.consumers.rollout.steps import Steps
     from millstream.pipeline.pipeline import Pipeline
 
-EntryOf = "Callable[[int, RolloutRecord | None], tuple[Steps, Entry]]"
-"""Version and newest record -> how a rollout of it starts. It raises an error with a message if the version can't take part."""
 RETRY: Final = (
     30.0  # seconds after which a version that can't take part is tried again: its files may have been corrected
 )
@@ -40,7 +38,8 @@ class Starts:
     ) -> None:
         """Args:
         pipeline: with a rollout.
-        entry_of: see `EntryOf`.
+        entry_of: version and newest record -> how a rollout of it starts. It raises an error with a message if the version
+            can't take part.
         candidate: knows the version of `rollout.candidate`; None: the file names none.
         shadows: judges shadows; None: none may start a rollout.
         clock: seconds.

@@ -15,14 +15,18 @@ from millstream.consumers.control.topic import rollout_of
 from millstream.consumers.evaluation.latency import metric_of
 from millstream.consumers.rollout.changes import Memory, allowed, standing
 from millstream.consumers.rollout.declared import metric_rules, steps_of
+from millstream.consumers.rollout.judging import Levels
+from millstream.consumers.rollout.power import required_events
 from millstream.consumers.rollout.progress import ENDED
 from millstream.consumers.rollout.record import RolloutRecord
+from millstream.consumers.rollout.slots import SLOTS
 from millstream.consumers.rollout.steps import listed_commands
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable
 from millstream.pipeline.rollout_section import BASELINE
 
 PIPED_WIDTH: Final = 1000  # columns of output that doesn't go to a terminal: one line per change, for `grep`
+_POWER: Final = 0.8  # of an A/B test that `check` tells the size of
 MOST_REASON: Final = 160  # characters in the history: autopilot's have each metric
 _WAITING: Final = ("paused", "awaiting_approval")  # states that begin in the middle of a step
 _UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
@@ -135,6 +139,23 @@ def _section_lines(pipeline: Pipeline) -> list[str]:
     return [
         what,
         f"each step takes {span(round(rollout.bake * 1000))}{labels} or more, and is judged by {judged}; {acts}",
+        *(_size_lines(pipeline, steps.shares[0]) if rollout.strategy == "ab" else ()),
+    ]
+
+
+def _size_lines(pipeline: Pipeline, share: int) -> list[str]:
+    """How many labels the test of the accuracy needs. Accuracies of 50 % need the most, so this is a bound."""
+    rule = next((rule for rule in metric_rules(pipeline) if rule.name == "accuracy"), None)
+    if rule is None:
+        return []
+    level = Levels.of(rollout_of(pipeline).level, rollout_of(pipeline).level, guards=1).promotion
+    effect = rule.resolution
+    size = required_events(0.5, effect, share / SLOTS, level=level, power=_POWER)
+    benefit = rule.threshold + effect
+    case = "both versions are equally good" if abs(benefit) < 1e-9 else f"the candidate is better by {benefit:.1%}"
+    return [
+        f"at most about {size.any_time:,} labelled events show it with a probability of {_POWER:.0%}, if {case}; many events of "
+        "one key count as fewer"
     ]
 
 

@@ -14,6 +14,7 @@ from millstream.consumers.cli import main as cli
 from millstream.consumers.cli import rollout
 from millstream.consumers.cli.usage.rollout import STRATEGIES, field_override, hex_override, key_override, named_share
 from millstream.consumers.control.writer import ControlWriter
+from millstream.consumers.rollout.power import required_events
 from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.rollout_section import Strategy
 from millstream.schemas.records import ROLLOUT
@@ -431,3 +432,24 @@ def test_mode_is_that_which_autopilot_follows(
     run(service, "rollback", *WHY)
     run(service, "start", "3", "--strategy", "manual", *WHY)
     assert state(service)["mode"] == "manual"
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "case"),
+    [
+        ({"margin": 0.02}, "both versions are equally good"),
+        ({"margin": 0.0, "minimum_effect": 0.02}, "the candidate is better by 4.0%"),
+    ],
+)
+def test_check_says_how_many_labels_an_ab_test_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], accuracy: dict[str, float], case: str
+) -> None:
+    section = {"strategy": "ab", "candidate": 3, "metrics": {"accuracy": accuracy}}
+    service = service_of(tmp_path, section=section, labels=LABELS)
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    last = [line for line in capsys.readouterr().out.splitlines() if line.startswith("rollout")][-1]
+    size = required_events(0.5, 0.02, 0.5, level=0.009, power=0.8).any_time
+    assert last == (
+        f"rollout   at most about {size:,} labelled events show it with a probability of 80%, if {case}; many events of one key "
+        "count as fewer"
+    )

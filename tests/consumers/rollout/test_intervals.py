@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.special import betaln
 
-from millstream.consumers.rollout.bounded import BoundedMean, bounded_difference, summed
 from millstream.consumers.rollout.clusters import Clusters
 from millstream.consumers.rollout.proportions import difference_interval, proportion_interval
 from millstream.consumers.rollout.quantiles import (
@@ -75,53 +74,6 @@ def test_side_without_a_failure_is_as_clustered_as_the_other() -> None:
     clean = difference_interval(baseline, Clusters.of(keys, np.zeros(3000)), LEVEL)
     few = proportion_interval(0, 3000 / 10, LEVEL / 2)
     assert clean.upper + proportion_interval(10, 300, LEVEL / 2).lower == pytest.approx(float(few.upper), rel=0.1)
-
-
-def test_bounded_mean_is_theorem_2_event_by_event() -> None:
-    """Computed here as Waudby-Smith and Ramdas write it, for one event after the other."""
-    values = np.random.default_rng(1).beta(2, 6, 400)
-    state = BoundedMean(LEVEL)
-    total = spread = bets = weighted = paid = 0.0
-    for number, value in enumerate(values.tolist(), 1):
-        mean, variance = (0.5 + total) / number, (0.25 + spread) / number
-        bet = min(0.5, np.sqrt(2 * np.log(2 / LEVEL) / (variance * number * np.log(number + 1))))
-        paid += 4 * (value - mean) ** 2 * (-np.log(1 - bet) - bet) / 4
-        total, spread = total + value, spread + (value - mean) ** 2
-        bets, weighted = bets + bet, weighted + bet * value
-        state = state.added(np.array([value]))
-    middle, radius = weighted / bets, (np.log(2 / LEVEL) + paid) / bets
-    assert state.interval() == pytest.approx((middle - radius, middle + radius))
-    # ville 0.1.0, which measures the spread from a slightly later mean, has 0.21415 to 0.26633 for these values.
-    assert state.interval() == pytest.approx((0.21415, 0.26633), abs=2e-4)
-
-
-def test_bounded_mean_is_missed_at_any_look_as_seldom_as_stated() -> None:
-    rng = np.random.default_rng(8)
-    missed = 0
-    for _ in range(300):
-        parts = [BoundedMean(LEVEL), BoundedMean(LEVEL)]  # two partitions
-        outside = False
-        for _ in range(40):
-            parts = [part.added((rng.random(rng.integers(1, 30)) < 0.1).astype(np.float64)) for part in parts]
-            found = summed(parts).interval()
-            outside |= not found.lower <= 0.1 <= found.upper
-        missed += outside
-    assert missed <= 300 * LEVEL
-    assert found.upper - found.lower < 0.15
-
-
-def test_bounded_values_are_checked() -> None:
-    assert list(map(float, BoundedMean(LEVEL).interval())) == [0, 1]
-    assert BoundedMean(LEVEL).added(np.array([])) == BoundedMean(LEVEL)
-    with pytest.raises(ValueError, match=r"expected values from 0 to 1, found 0 to 1\.5: clip and scale them"):
-        BoundedMean(LEVEL).added(np.array([0.0, 1.5]))
-
-
-def test_difference_of_bounded_means_holds_it() -> None:
-    rng = np.random.default_rng(9)
-    baseline, candidate = (BoundedMean(LEVEL).added(rng.random(5000) * most) for most in (0.4, 0.8))
-    found = bounded_difference(baseline, candidate)
-    assert 0.1 < found.lower < 0.2 < found.upper < 0.3
 
 
 @pytest.mark.parametrize("p", [0.5, 0.99])
