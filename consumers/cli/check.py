@@ -9,8 +9,8 @@ from textwrap import indent
 
 from rich.console import Console
 
+from millstream.consumers.cli.extras import needs_comparison
 from millstream.consumers.cli.given import read_pipeline
-from millstream.consumers.cli.rollout_words import rollout_lines
 from millstream.consumers.control.topic import require_control_topic
 from millstream.consumers.decode.named_fields import check_labels, schema_of
 from millstream.consumers.errors import NEEDS_CHANGE, WorkerError
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
             console.print(f"labels    {warning}", markup=False)
     if plan is not None:
         _check_lookups(plan, console, problems, offline=args.offline)
-    for line in rollout_lines(pipeline) if pipeline.rollout is not None else ():
+    for line in _rollout_lines(pipeline):
         console.print(f"rollout   {line}", markup=False)
     with problems:
         console.print(f"topics    {_topics(pipeline, offline=args.offline)}", markup=False)
@@ -208,3 +208,13 @@ def _filling(entry: TensorInput) -> str:
     shape = f"up to {entry.max_length} items" if entry.max_length else str(list(entry.shape))
     source = "a mask" if entry.mask else "token types" if entry.token_types else f"from {', '.join(entry.fields)}"
     return f"{entry.tensor}: {entry.dtype} {shape} per event, {source}"
+
+
+def _rollout_lines(pipeline: Pipeline) -> Sequence[str]:
+    if pipeline.rollout is None:
+        return ()
+    try:
+        from millstream.consumers.cli.rollout_words import rollout_lines  # noqa: PLC0415  (SciPy is an extra)
+    except ModuleNotFoundError as error:
+        return (needs_comparison("millstream rollout", error),)
+    return rollout_lines(pipeline)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from millstream.consumers.cli.arguments import metrics_host
+from millstream.consumers.cli.extras import needs_comparison
 from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.cli.log_lines import log_to_stderr
 from millstream.consumers.comparison.errors import ComparisonError
@@ -114,10 +115,7 @@ def _compare(pipeline: Pipeline, metrics: ComparisonMetrics, health: Health) -> 
         from millstream.consumers.comparison.app import ComparisonApp  # noqa: PLC0415  (Faust is an extra)
         from millstream.consumers.comparison.run import run_until_stopped  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise ComparisonError(
-            f"`millstream compare` needs the package {error.name}, which is not installed. "
-            f"Install Millstream's extra `comparison`: {sys.executable} -m pip install 'millstream[comparison]'"
-        ) from None
+        raise ComparisonError(needs_comparison("millstream compare", error)) from None
     admin = Admin(pipeline.client_config())
     require(admin, pipeline)
     [topic] = states(admin, [("comparisons", pipeline.comparison.topic)])

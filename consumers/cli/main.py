@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
+from millstream.consumers.cli.extras import needs_comparison
 from millstream.consumers.cli.parser import Parser, meant
 from millstream.consumers.errors import (
     NEEDS_CHANGE,
@@ -125,7 +126,12 @@ def _run(module: str, args: argparse.Namespace) -> int:
     """Import a command and run it."""
     # An import creates many objects and frees few, so the garbage collector would search them in vain.
     gc.disable()
-    command = importlib.import_module(f"millstream.consumers.cli.{module}")
+    try:
+        command = importlib.import_module(f"millstream.consumers.cli.{module}")
+    except ModuleNotFoundError as error:
+        if error.name != "scipy":
+            raise
+        raise WorkerError(needs_comparison(f"millstream {module}", error)) from None
     gc.enable()
     code: int = command.run(args)
     return code

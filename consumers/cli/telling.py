@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from millstream.consumers.cli.extras import needs_comparison
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.replay.folder import About
 from millstream.consumers.replay.row_sink import RowSink
@@ -18,10 +19,7 @@ def require_scipy(command: str) -> None:
     try:
         import scipy  # noqa: F401, PLC0415
     except ModuleNotFoundError as error:
-        raise WorkerError(
-            f"`millstream {command}` needs the package {error.name}, which is not installed. "
-            f"Install Millstream's extra `comparison`: {sys.executable} -m pip install 'millstream[comparison]'"
-        ) from None
+        raise WorkerError(needs_comparison(f"millstream {command}", error)) from None
 
 
 class Telling:
