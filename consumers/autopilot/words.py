@@ -7,7 +7,7 @@ from typing import Final
 
 AUTOPILOT: Final = "autopilot"
 """Who makes the changes that nobody asked for. A person's name in a record is another one."""
-_NUMBER: Final = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?%?|[-+]?\b(?:inf|nan)\b")
+_NUMBER: Final = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?%?|[-+]?\b(?:inf|nan)\b")
 
 
 def kind_of(reason: str) -> str:

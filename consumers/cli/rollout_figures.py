@@ -7,7 +7,7 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from millstream.consumers.cli.rollout_words import span
+from millstream.consumers.cli.rollout_words import A_SECOND, span
 from millstream.consumers.evaluation.figures import StepFigures
 from millstream.consumers.evaluation.latency import metric_of
 from millstream.consumers.evaluation.topic import read_figures
@@ -46,7 +46,10 @@ def figure_lines(found: StepFigures | str, record: RolloutRecord, now: int) -> l
         return [] if record.state in ENDED or record.strategy == "manual" else [printable(f"evaluated {found}")]
     lines = [_evaluated(found, record, now)]
     lines += [f"found     {note}" for note in found.notes]
-    labels = ", ".join(f"{own.labels:,} matured labels of {own.candidate}" for own in found.candidates)
+    labels = ", ".join(
+        f"{own.labels:,} matured labels of {own.candidate} or the baseline, whichever has fewer"
+        for own in found.candidates
+    )
     lines.append(
         f"so far    {labels}; {found.unmatured_share:.0%} of the events are not mature; {found.behind:,} records unread"
     )
@@ -60,15 +63,19 @@ def _evaluated(found: StepFigures, record: RolloutRecord, now: int) -> str:
     """When, and as of when if autopilot has not read all."""
     written = now - (found.now if found.written is None else found.written)
     if record.state in ENDED:
-        return f"evaluated {span(now - found.now)} ago"
+        return f"evaluated {_ago(now - found.now)}"
     if written > OLD_MS:
         return f"evaluated {span(written)} ago: autopilot doesn't run, or it can't evaluate (its log says why)"
     if written < now - found.now - OLD_MS:
         return (
-            f"evaluated {span(written)} ago, with what came until {span(now - found.now)} ago: autopilot runs, and catches up "
+            f"evaluated {_ago(written)}, with what came until {span(now - found.now)} ago: autopilot runs, and catches up "
             f"({found.behind:,} records unread)"
         )
-    return f"evaluated {span(max(written, 0))} ago"
+    return f"evaluated {_ago(written)}"
+
+
+def _ago(ms: int) -> str:
+    return f"{span(ms)} ago" if ms >= A_SECOND else span(ms)
 
 
 def _fallbacks(found: StepFigures) -> list[str]:

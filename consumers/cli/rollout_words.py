@@ -29,6 +29,7 @@ PIPED_WIDTH: Final = 1000  # columns of output that doesn't go to a terminal: on
 _POWER: Final = 0.8  # of an A/B test that `check` tells the size of
 MOST_REASON: Final = 160  # characters in the history: autopilot's have each metric
 _WAITING: Final = ("paused", "awaiting_approval")  # states that begin in the middle of a step
+A_SECOND: Final = 1000  # ms; shorter spans are "just now"
 _UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 

@@ -60,7 +60,8 @@ def ratio_faults(settings: StepSettings, ratio: Clusters | None) -> Iterator[str
 def _missing(ratio: Clusters, settings: StepSettings) -> str:
     """What confirms it."""
     assert settings.ratio_tolerance is not None
-    together = float(ratio.variance * ratio.events)  # events that count as one, because they are of one key
+    # Events that count as one, because they are of one key; without events, it is not a number.
+    together = float(ratio.variance) * float(ratio.events)
     slow = f", because keys have many events ({together:.0f} count as one)" if 2 <= together < np.inf else ""
     events = missing_events(ratio, settings.level, settings.ratio_tolerance)
     if events is None:

@@ -59,7 +59,7 @@ def test_lines_say_the_reason_the_labels_and_what_is_still_to_come(tmp_path: Pat
     assert figure_lines(FIGURES, desk.record, START + MINUTE + 5000) == [
         "evaluated 5 s ago",
         "found     autopilot: hold: 120 of 500 matured labels",
-        "so far    120 matured labels of canary; 25% of the events are not mature; 3 records unread",
+        "so far    120 matured labels of canary or the baseline, whichever has fewer; 25% of the events are not mature; 3 records unread",
         "invalid   the sample ratio is off",
     ]
     told = replace(FIGURES, notes=("autopilot: hold: the comparison is invalid: the sample ratio is off",))
@@ -79,7 +79,7 @@ def test_autopilot_that_catches_up_is_not_told_to_be_away(tmp_path: Path) -> Non
     )
     assert "doesn't run" in figure_lines(replace(FIGURES, written=now - 2 * MINUTE), desk.record, now)[0]
     assert figure_lines(replace(FIGURES, written=START + MINUTE + 10), desk.record, START + MINUTE)[0] == (
-        "evaluated just now ago"
+        "evaluated just now"
     )
 
 

@@ -82,4 +82,5 @@ def test_looks_are_a_twentieth_of_a_step_apart(tmp_path: Path, bake: str, second
 def test_reasons_of_the_same_kind_differ_in_numbers_only() -> None:
     one, other = "12 of 1,500 labels; -0.1 [-inf, 2e-05]; 25%", "1,499 of 1,500 labels; 3 [0.1, inf]; 7%"
     assert kind_of(one) == kind_of(other)
+    assert kind_of("latency [-15, 0.5]") == kind_of("latency [-15.64, 0.6]")
     assert kind_of("accuracy is not decided") != kind_of("errors is not decided")
