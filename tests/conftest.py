@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import uuid
@@ -34,6 +35,15 @@ FULL = os.environ.get("MILLSTREAM_FAULTS", "") == "full"
 PROCESS_FOLDERS = {"cli", "comparison", "deploy", "examples", "fuzz", "harness", "producers"}
 """Folders of tests that start processes: commands, jobs, servers."""
 _CHOICE = pytest.StashKey[Choice]()
+
+
+@pytest.fixture(autouse=True)
+def _log_level_as_before() -> Iterator[None]:
+    """Commands set the level of Millstream's log for their process, which is that of the tests after them, too."""
+    logger = logging.getLogger("millstream")
+    level = logger.level
+    yield
+    logger.setLevel(level)
 
 
 class MakeTopic(Protocol):

@@ -71,6 +71,7 @@ def test_workers_are_killed_while_the_model_changes(kafka: Broker, tmp_path: Pat
     assert versions_of(service) == set(VERSIONS)
 
 
+@pytest.mark.full
 def test_workers_are_killed_while_models_of_an_ensemble_change(kafka: Broker, tmp_path: Path, full: bool) -> None:
     chance = random.Random(12)
     with under_load(tmp_path, kafka, seed=204) as (service, fleet, stream):

@@ -183,6 +183,7 @@ def test_hundreds_of_tenants_with_a_small_budget(kafka: Broker, tmp_path: Path) 
     assert loaded == metrics[m.TENANT_MODELS.name]
 
 
+@pytest.mark.full
 @pytest.mark.durable
 def test_tenants_survive_the_loss_of_a_worker(kafka: Broker, tmp_path: Path) -> None:
     for tenant in range(40):
