@@ -39,7 +39,7 @@ ROOMS = {
     "rollout": set(),
     "control": {*SHARED, "rollout"},
     "report": {*SHARED, "source", "shadow", "comparison", "rollout", "replay", "evaluation"},
-    "replay": {*SHARED, *STAGES, "shadow", "worker", "comparison", "rollout", "control"},
+    "replay": {*SHARED, *STAGES, "shadow", "worker", "serving", "comparison", "rollout", "control"},
     "autopilot": {*SHARED, "rollout", "control", "evaluation"},
     "evaluation": {*SHARED, "rollout", "comparison", "shadow"},
     "model_servers": {""},
