@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _status(pipeline: Pipeline, reader: ControlReader, seen: list[Seen], args: argparse.Namespace) -> int:
-    record, now = reader.record, _now()
+    record, now = reader.record, clock()
     found = None if record is None else figures_of(pipeline, open_store(pipeline), record)
     needed = needed_benefits(pipeline)
     if args.json:
@@ -144,7 +144,7 @@ def _refuse_unread(rollout: Rollout, command: Command) -> None:
 
 
 def _change_of(args: argparse.Namespace) -> Change:
-    return Change(uuid.uuid4().hex, _now(), args.by or _user(), args.action, args.reason)
+    return Change(uuid.uuid4().hex, clock(), args.by or _user(), args.action, args.reason)
 
 
 def _user() -> str:
@@ -154,6 +154,6 @@ def _user() -> str:
         return f"user {os.getuid()}"
 
 
-def _now() -> int:
+def clock() -> int:
     """Milliseconds since the epoch."""
     return time.time_ns() // 1_000_000

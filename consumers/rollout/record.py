@@ -91,7 +91,7 @@ def encode_rollout(record: RolloutRecord, schema_id: int) -> bytes:
     Raises:
         BadRolloutError: nobody could read it. Once it is written, compaction would remove the record before it.
     """
-    _check(record)
+    check_record(record)
     datum = asdict(record)
     datum["variants"] = [asdict(variant) for variant in record.variants]
     datum["ranges"] = [{"slots": slots, "variant": variant} for slots, variant in record.ranges]
@@ -126,7 +126,7 @@ class RolloutDecoder:
                 f"expected a record of the schema {ROLLOUT.name} ({error}): only Millstream may write to the control topic"
             ) from error
         record = _record(datum)
-        _check(record)
+        check_record(record)
         return record
 
     def _read(self, value: bytes) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _record(datum: dict[str, Any]) -> RolloutRecord:
     )
 
 
-def _check(record: RolloutRecord) -> None:
+def check_record(record: RolloutRecord) -> None:
     """Raises BadRolloutError for a state in which events could not be routed or changes not be told apart."""
     variants = range(len(record.variants))
     named = [variant for _, variant in (*record.ranges, *record.keys)] + [own.variant for own in record.fields]

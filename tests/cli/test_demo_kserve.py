@@ -105,6 +105,7 @@ def test_killed_demo_takes_the_server_along(tmp_path: Path) -> None:
         wait_until(lambda: processes(tmp_path) == [], 20, "the end of all processes")
 
 
+@pytest.mark.full
 def test_server_that_dies_ends_the_demo_with_its_log(tmp_path: Path) -> None:
     with running(tmp_path) as demo:
         wait_for_line(demo, "lag")

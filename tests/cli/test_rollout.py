@@ -411,7 +411,7 @@ def test_status_says_since_when_a_rollout_is_paused(
     tmp_path: Path, run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service, times = service_of(tmp_path), iter(range(1_000_000, 9_000_000, 60_000))
-    monkeypatch.setattr(rollout, "_now", lambda: next(times))
+    monkeypatch.setattr(rollout, "clock", lambda: next(times))
     run(service, "start", "3", *WHY)  # at 1,000 s
     run(service, "pause", *WHY)
     run(service, "set", "--key", "a=canary", *WHY)

@@ -51,6 +51,7 @@ def under_load(
         yield service, fleet, stream
 
 
+@pytest.mark.full
 def test_executor_away_and_back(kafka: Broker, tmp_path: Path) -> None:
     """The lag grows, but no event is rejected, even if workers are killed meanwhile."""
     away = tmp_path / "away"

@@ -46,6 +46,7 @@ def fill(server: RedisServer) -> None:
     server.client().save()
 
 
+@pytest.mark.full
 def test_store_dies_and_hangs_while_workers_are_killed(
     kafka: Broker, tmp_path: Path, redis_server: RedisServer
 ) -> None:

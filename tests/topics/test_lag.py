@@ -271,6 +271,7 @@ def test_topic_that_is_not_there_is_told(kafka: Broker) -> None:
     reader.close()
 
 
+@pytest.mark.full
 @pytest.mark.durable
 def test_lag_is_read_again_after_the_broker_was_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     if (missing := missing_for_maven()) is not None:

@@ -22,6 +22,7 @@ def test_what_ran_at_the_same_time_lasted_until_the_last_was_done() -> None:
     assert together([Throughput(100, 1.0), Throughput(300, 2.0)]) == 200
 
 
+@pytest.mark.full
 @pytest.mark.process
 def test_processes_measure_one_task_after_the_other(tmp_path: Path) -> None:
     subject = small(tmp_path)
@@ -42,6 +43,7 @@ def test_a_model_that_cannot_run_is_left_out(tmp_path: Path) -> None:
         workers.measure(Task("path", batch=4, in_flight=1, seconds=0.01))
 
 
+@pytest.mark.full
 @pytest.mark.process
 def test_a_process_that_ends_by_itself_is_not_waited_for(tmp_path: Path) -> None:
     subject = small(tmp_path)

@@ -146,7 +146,7 @@ def test_impossible_state_is_neither_written_nor_read(
 ) -> None:
     with pytest.raises(BadRolloutError, match=said) as refused:
         encoded(replace(EXAMPLE, **wrong))
-    monkeypatch.setattr("millstream.consumers.rollout.record._check", lambda _record: None)
+    monkeypatch.setattr("millstream.consumers.rollout.record.check_record", lambda _record: None)
     written = encoded(replace(EXAMPLE, **wrong))
     monkeypatch.undo()
     with pytest.raises(BadRolloutError, match=said):

@@ -142,6 +142,7 @@ def test_ensemble(kafka: Broker, tmp_path: Path) -> None:
         assert (row["model"], row["version"]) == ("jury", 2)
 
 
+@pytest.mark.full
 @pytest.mark.durable
 def test_hundreds_of_tenants_with_a_small_budget(kafka: Broker, tmp_path: Path) -> None:
     models = tmp_path / "models"
