@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from typing import Final
 
 from millstream.consumers.observability.metric import Metric
 from millstream.consumers.observability.metrics import markdown
+from millstream.consumers.observability.pipeline_metrics import PipelineMetrics
 
 ACTIVE = Metric(
     "millstream_autopilot_active", "gauge", "1 while this process decides, 0 while it stands by for another one."
@@ -55,18 +54,11 @@ _ACTIONS: Final = (
 )
 
 
-class AutopilotMetrics:
+class AutopilotMetrics(PipelineMetrics):
     """The metrics of one process, in a registry of their own."""
 
     def __init__(self, pipeline: str) -> None:
-        self.registry = CollectorRegistry()
-        self._pipeline = pipeline
-        self._families: dict[str, Any] = {
-            metric.name: (Counter if metric.kind == "counter" else Gauge)(
-                metric.name, metric.help, ("pipeline", *metric.labels), registry=self.registry
-            )
-            for metric in ALL
-        }
+        super().__init__(pipeline, ALL)
         # Create each series with 0: if a series started at its first count, `rate` would miss that count.
         for metric, values in ((LOOKS, RESULTS), (CHANGES, _ACTIONS), (WEBHOOKS, ("sent", "failed"))):
             for value in values:
@@ -74,14 +66,6 @@ class AutopilotMetrics:
         for metric in ALL:
             if metric.kind == "gauge":
                 self.set(metric, 0)
-
-    def count(self, metric: Metric, by: float = 1, *labels: str) -> None:
-        """Add to a counter."""
-        self._families[metric.name].labels(self._pipeline, *labels).inc(by)
-
-    def set(self, metric: Metric, value: float) -> None:
-        """Set a gauge."""
-        self._families[metric.name].labels(self._pipeline).set(value)
 
 
 def metrics_markdown() -> str:

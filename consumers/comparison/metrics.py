@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from prometheus_client import CollectorRegistry, Counter, Gauge
-
 from millstream.consumers.observability.metric import Metric
 from millstream.consumers.observability.metrics import markdown
+from millstream.consumers.observability.pipeline_metrics import PipelineMetrics
 from millstream.consumers.observability.seldom import SeldomWarnings
 
 _PAIR = ("primary", "shadow")
@@ -60,19 +57,12 @@ REASONS = (
 )
 
 
-class ComparisonMetrics:
+class ComparisonMetrics(PipelineMetrics):
     """The metrics of one process, in a registry of their own."""
 
     def __init__(self, pipeline: str) -> None:
-        self.registry = CollectorRegistry()
-        self._pipeline = pipeline
+        super().__init__(pipeline, ALL)
         self._warnings = SeldomWarnings()
-        self._families: dict[str, Any] = {
-            metric.name: (Counter if metric.kind == "counter" else Gauge)(
-                metric.name, metric.help, ("pipeline", *metric.labels), registry=self.registry
-            )
-            for metric in ALL
-        }
         # Create each series with 0: if a series started at its first count, `rate` would miss that count.
         for reason in REASONS:
             self.count(LEFT_OUT, 0, reason)
@@ -81,23 +71,11 @@ class ComparisonMetrics:
         self.count(RETRIES, 0)
         self.set(FITTING_SHARE, 1)
 
-    def count(self, metric: Metric, by: float = 1, *labels: str) -> None:
-        """Add to a counter."""
-        self._families[metric.name].labels(self._pipeline, *labels).inc(by)
-
     def leave_out(self, count: int, reason: str, example: object = None) -> None:
         """Count records that are left out. If there is an example, log a warning, at most once a minute."""
         self.count(LEFT_OUT, count, reason)
         if count and example is not None:
             self._warnings.warn(f"records left out ({reason})", count, example)
-
-    def set(self, metric: Metric, value: float, *labels: str) -> None:
-        """Set a gauge."""
-        self._families[metric.name].labels(self._pipeline, *labels).set(value)
-
-    def forget(self, metric: Metric) -> None:
-        """Delete all values of a gauge, such as the lags before a rebalance."""
-        self._families[metric.name].clear()
 
 
 def metrics_markdown() -> str:
