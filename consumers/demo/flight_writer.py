@@ -1,5 +1,7 @@
 """Writes flights to a pipeline's topics: departures as events, and whether they arrived late as labels."""
 
+from itertools import repeat
+
 import polars as pl
 
 from millstream.consumers.demo.flights import encode_events
@@ -21,9 +23,10 @@ class FlightWriter:
         self._events = RecordWriter(pipeline.client_config(), pipeline.input.topics[0])
         self._labels = RecordWriter(pipeline.client_config(), pipeline.labels.topic)
 
-    def depart(self, flights: pl.DataFrame) -> None:
-        """Write events: rows of `flights.departures`."""
-        for value, tail in zip(encode_events(flights, self._event.id), flights["tail_number"], strict=True):
+    def depart(self, flights: pl.DataFrame, *, keyed: bool = True) -> None:
+        """Write events: rows of `flights.departures`. `keyed`: by the aircraft; otherwise they have no key."""
+        keys = flights["tail_number"] if keyed else repeat(None, len(flights))
+        for value, tail in zip(encode_events(flights, self._event.id), keys, strict=True):
             self._events.write(value, tail.encode() if tail else None)
 
     def arrive(self, flight: str, late: bool) -> None:

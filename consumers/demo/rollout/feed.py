@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from millstream.consumers.demo.flights import encode_events
+from millstream.consumers.demo.flight_writer import FlightWriter
 from millstream.pipeline.pipeline import Pipeline
-from millstream.schemas.rows import encode_row
 from millstream.schemas.store import SchemaStore
-from millstream.topics.records import RecordWriter
 
 TICK = 0.05  # seconds between two writes
 FIRST_ROUND = 1  # later rounds append their number to the flight's ID
@@ -81,13 +79,7 @@ class Feed(threading.Thread):
         rate: events per second.
         """
         super().__init__(name="feed", daemon=True)
-        assert pipeline.labels is not None
-        assert pipeline.labels.schema_name is not None
-        assert pipeline.input.schema_name is not None
-        self._event = store.by_name(pipeline.input.schema_name)
-        self._label = store.by_name(pipeline.labels.schema_name)
-        self._events = RecordWriter(pipeline.client_config(), pipeline.input.topics[0])
-        self._labels = RecordWriter(pipeline.client_config(), pipeline.labels.topic)
+        self._writer = FlightWriter(pipeline, store)
         self._flights = flights
         self._rate = rate
         self._stopping = threading.Event()
@@ -101,8 +93,7 @@ class Feed(threading.Thread):
         try:
             while not self._stopping.wait(TICK):
                 self._write(int((time.monotonic() - started) * self._rate) - self.sent)
-            self._events.flush()
-            self._labels.flush()
+            self._writer.flush()
         except Exception as error:
             self.failure = error
 
@@ -115,10 +106,8 @@ class Feed(threading.Thread):
     def _write(self, count: int) -> None:
         if count < 1:
             return
-        for value in encode_events(self._flights.rows(self.sent, self.sent + count), self._event.id):
-            self._events.write(value, None)
+        self._writer.depart(self._flights.rows(self.sent, self.sent + count), keyed=False)
         self.sent += count
         landed, self._known = self._flights.landings(self.sent, self._known)
         for flight, late in landed:
-            value = encode_row(self._label.definition, self._label.id, {"id": flight, "late": late})
-            self._labels.write(value, flight.encode())
+            self._writer.arrive(flight, late)
