@@ -29,7 +29,7 @@ HOLDING = Metric(
 FAILING = Metric(
     "millstream_autopilot_failing",
     "gauge",
-    "1 while the rollout can't be evaluated, or a decision can't be written. It then stays as it is: also a bad version.",
+    "1 while the rollout can't be evaluated, or a decision can't be written. A bad version then keeps its share.",
 )
 STEP = Metric(
     "millstream_autopilot_step_seconds", "gauge", "How long the current step has taken; 0: no rollout is on its way."
