@@ -40,6 +40,7 @@ RATE = 1000  # events a second
 EVERY = 10.0  # seconds between two reloads
 WEIGHTS = 64 << 20  # bytes of a version
 POLL = 0.1  # seconds: how often the worker looks at the repository
+LOOK = 0.25  # seconds between two looks at the worker's metrics, which take milliseconds of its CPU
 MIB = 1 << 20
 _BUSY = " **Other programs kept the machine busy, so these latencies say nothing about reloads. The memory does.**"
 
@@ -57,17 +58,19 @@ class Turn:
 
 
 class Reloads:
-    """Lets the alias name the other version, again and again, and notes the worker's memory."""
+    """Writes the alias again and again, with the same version or the other one, and notes the worker's memory."""
 
-    def __init__(self, worker: Worker, models: Path, every: float) -> None:
+    def __init__(self, worker: Worker, models: Path, every: float, *, changes: bool = True) -> None:
         """Args:
         worker: follows the alias.
         models: folder of the model's versions.
         every: seconds between two reloads; 0: as often as the worker follows.
+        changes: False: the alias keeps its version. Looking at the worker takes CPU, so turns without reloads look, too.
         """
         self._worker = worker
         self._models = models
         self._every = every
+        self._changes = changes
         self._stop = threading.Event()
         self._version = serving(worker)
         self.count = 0
@@ -89,11 +92,12 @@ class Reloads:
 
     def _reload(self) -> None:
         while not self._stop.wait(self._every):
-            self._version = 3 - self._version
+            if self._changes:
+                self._version = 3 - self._version
             name_alias(self._models, champion=self._version)
-            while serving(self._worker) != self._version and not self._stop.wait(0.02):
+            while serving(self._worker) != self._version and not self._stop.wait(LOOK):
                 pass
-            self.count += 1
+            self.count += self._changes
             if self._every:
                 time.sleep(1.0)
                 self.after = max(self.after, resident(self._worker.pid))
@@ -133,10 +137,10 @@ def measured(broker: Broker, folder: Path, args: argparse.Namespace) -> dict[str
     load = round(os.getloadavg()[0], 1)
     with Worker(service.file) as worker:
         worker.wait_ready()
-        _turn("warm-up", service, worker, models, None, 10)
+        _turn("warm-up", service, worker, models, EVERY, 10, changes=False)
         for _ in range(args.rounds):
             turns += [
-                _turn("no reload", service, worker, models, None, args.seconds),
+                _turn("no reload", service, worker, models, EVERY, args.seconds, changes=False),
                 _turn("every 10 s", service, worker, models, EVERY, args.seconds),
             ]
         soak: list[Turn] = []
@@ -154,22 +158,17 @@ def measured(broker: Broker, folder: Path, args: argparse.Namespace) -> dict[str
     }
 
 
-def _turn(name: str, service: Service, worker: Worker, models: Path, every: float | None, seconds: int) -> Turn:
+def _turn(
+    name: str, service: Service, worker: Worker, models: Path, every: float, seconds: int, *, changes: bool = True
+) -> Turn:
     events = vector_events(RATE * seconds, seed=int(time.monotonic() * 1000))
     stamp = time.monotonic_ns() % 10**9
     ids = [f"{stamp:09d}{number:07d}" for number in range(RATE * seconds)]
     values = [value[:6] + one.encode() + value[22:] for one, value in zip(ids, events.values, strict=True)]
     load = Load(events.keys, values)
-    reloads = Reloads(worker, models, every or 0.0)
-
-    def run() -> Latency:
-        return measure(service.bootstrap, (service.inputs[0], service.output), load, RATE, id_of, ids)
-
-    if every is None:
-        latency = run()
-    else:
-        with reloads.running():
-            latency = run()
+    reloads = Reloads(worker, models, every, changes=changes)
+    with reloads.running():
+        latency = measure(service.bootstrap, (service.inputs[0], service.output), load, RATE, id_of, ids)
     turn = Turn(name, latency, reloads.count, reloads.before, reloads.peak, reloads.after)
     print(turn, file=sys.stderr)
     return turn
@@ -193,10 +192,10 @@ def markdown(report: dict[str, Any]) -> str:
     """The report for people."""
     turns, soak = report["turns"], report["soak"]
 
-    def of(name: str, what: str) -> float:
-        return float(median(turn["latency"][what] for turn in turns if turn["name"] == name))
+    def p99(name: str) -> list[float]:
+        return [turn["latency"]["p99"] for turn in turns if turn["name"] == name]
 
-    ratio = of("every 10 s", "p99") / of("no reload", "p99")
+    ratio = median(a / b for a, b in zip(p99("every 10 s"), p99("no reload"), strict=True))
     busy = report["load_average"] > 1
     reloaded = [turn for turn in turns if turn["reloads"]]
     lines = [
@@ -212,7 +211,11 @@ def markdown(report: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|",
         *map(_row, [*turns, *soak]),
         "",
-        *([] if busy else [f"Median p99 with a reload every 10 s over the one without: {ratio:.2f}.", ""]),
+        *(
+            []
+            if busy
+            else [f"p99 with a reload every 10 s over the one without, median of the rounds: {ratio:.2f}.", ""]
+        ),
         f"Resident memory: {median(turn['before'] for turn in reloaded):.0f} MiB before a reload, "
         f"{max(turn['peak'] for turn in reloaded):.0f} MiB at most, "
         f"{max(turn['after'] for turn in reloaded):.0f} MiB at most one second after a switch. "
