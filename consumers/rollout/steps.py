@@ -170,16 +170,13 @@ def _passed(steps: Steps, progress: Progress, found: Evaluation) -> Decision:
     reason = "all metrics passed: " + "; ".join(own.words() for own in found.verdicts if own.segment is None)
     if progress.state == "watching":
         return Decision("promote", reason, replace(progress, state="promoted"))
-    if progress.step + 1 in steps.approvals:
+    if _following(steps, progress) in steps.approvals:
         return Decision("await_approval", reason, replace(progress, state="awaiting_approval"))
     return _next_step(steps, progress, found.now, reason)
 
 
 def _next_step(steps: Steps, progress: Progress, now: int, reason: str) -> Decision:
-    # The next larger share: a person may have set one between two steps.
-    following = progress.step + 1
-    while following < len(steps.shares) and steps.shares[following] <= progress.share:
-        following += 1
+    following = _following(steps, progress)
     if following < len(steps.shares):
         return Decision("step", reason, progress.begun(following, steps.shares[following], now))
     if steps.finish == "report":
@@ -187,6 +184,14 @@ def _next_step(steps: Steps, progress: Progress, now: int, reason: str) -> Decis
     if steps.watch_ms:
         return Decision("watch", reason, progress.begun(following, SLOTS, now, "watching"))
     return Decision("promote", reason, replace(progress, state="promoted", share=SLOTS))
+
+
+def _following(steps: Steps, progress: Progress) -> int:
+    """The next step with a larger share: a person may have set one between two steps. After the last one, it is 100 %."""
+    following = progress.step + 1
+    while following < len(steps.shares) and steps.shares[following] <= progress.share:
+        following += 1
+    return following
 
 
 def _hold(progress: Progress, reason: str) -> Decision:

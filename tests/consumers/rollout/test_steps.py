@@ -211,6 +211,18 @@ def test_step_after_a_set_share_is_the_next_larger_one() -> None:
     assert decided(SLOW_CANARY, running, evaluation(running)).progress.share == 5000
 
 
+@pytest.mark.parametrize(("approved", "share"), [(4, 6000), (3, 2500), (3, 4999)])
+def test_set_share_skips_no_approval(approved: int, share: int) -> None:
+    strategy = replace(SLOW_CANARY, approvals=frozenset({approved}))
+    progress = started(strategy, "delay:2", 0).progress
+    larger = commanded(strategy, progress, "set", now=1, reason="faster", share=share).progress
+    running = commanded(strategy, larger, "resume", now=2, reason="go on").progress
+    found = decided(strategy, running, evaluation(running))
+    assert (found.action, found.progress.share) == ("await_approval", share)
+    approving = commanded(strategy, found.progress, "approve", now=3, reason="agreed")
+    assert approving.progress.share == (*strategy.shares, SLOTS)[approved]
+
+
 def test_state_that_does_not_allow_a_command_says_what_it_allows() -> None:
     progress = replace(started(SLOW_CANARY, "delay:2", 0).progress, state="promoted")
     with pytest.raises(BadCommandError, match=r"the rollout of delay:2 is promoted, which allows rollback, start$"):
@@ -273,7 +285,7 @@ STRATEGIES = st.builds(
     ),
     st.sampled_from(["rollback", "pause"]),
     st.sampled_from(["act", "advise"]),
-    st.sets(st.integers(0, 4), max_size=2),
+    st.sets(st.integers(1, 4), max_size=2),
 )
 
 
@@ -330,7 +342,8 @@ def check_look(strategy: Steps, before: Progress, now: int, event: Any, found: D
         assert watching or not invalid
         assert watching or labels >= strategy.least_labels
         assert now - before.since >= (strategy.watch_ms if watching else strategy.bake_ms)
-        assert watching or before.step + 1 not in strategy.approvals
+        shares = (*strategy.shares, SLOTS)
+        assert watching or after.state == "concluded" or shares.index(after.share) not in strategy.approvals
 
 
 def test_allowed_commands_are_possible() -> None:
