@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.consumers.control.errors import CommandRefusedError
+from millstream.consumers.evaluation.errors import EvaluationError
 from millstream.consumers.evaluation.step_state import Arrivals
 from millstream.consumers.rollout.changes import Memory
 from millstream.schemas.errors import SchemaUnavailable
@@ -224,16 +225,18 @@ def test_labels_that_come_back_are_read_again(tmp_path: Path) -> None:
     [
         BrokerUnreachableError("no broker answers."),
         SchemaUnavailable("the registry is away."),
+        EvaluationError("rollout of flights, revision 1: no progress."),
         ZeroDivisionError("bug"),
     ],
 )
-def test_outage_leaves_the_rollout_as_it_is(tmp_path: Path, error: Exception) -> None:
+def test_outage_leaves_the_rollout_as_it_is(tmp_path: Path, error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     desk = desk_of(tmp_path)
     desk.start(2)
     desk.found.error = error
     assert [desk.look(1).result for _ in range(2)] == ["failed", "failed"]
     assert desk.metric("failing") == 1
     assert desk.state == ("running", 5)
+    assert ("an unexpected error" in caplog.text) == isinstance(error, ZeroDivisionError)
     desk.found.error = None
     assert desk.look().action == "step"
     assert desk.metric("failing") == 0
