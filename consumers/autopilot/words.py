@@ -7,12 +7,14 @@ from typing import Final
 
 AUTOPILOT: Final = "autopilot"
 """Who makes the changes that nobody asked for. A person's name in a record is another one."""
-_NUMBER: Final = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?%?|[-+]?\b(?:inf|nan)\b")
+_NUMBER: Final = re.compile(
+    r"(\bversion \d+|\bv\d+)|[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?%?|[-+]?\b(?:inf|nan)\b"
+)
 
 
 def kind_of(reason: str) -> str:
-    """A reason without its numbers: "12 of 500 labels" and "13 of 500 labels" are of the same kind."""
-    return _NUMBER.sub("#", reason)
+    """A reason without its numbers, except for versions: "12 of 500 labels" and "13 of 500 labels" are of the same kind."""
+    return _NUMBER.sub(lambda found: found[1] or "#", reason)
 
 
 def seconds(ms: float) -> str:

@@ -465,6 +465,12 @@ def test_advice_to_start(tmp_path: Path) -> None:
         "would start version 2: rollout.candidate (latest) names version 2",
     )
     assert desk.topic.rows == []
+    desk.look()
+    desk.names(3)
+    desk.look()
+    assert [own["reason"] for own in desk.sent] == [
+        f"would start version {version}: rollout.candidate (latest) names version {version}" for version in (2, 3)
+    ]
 
 
 def test_nothing_to_do_is_told(tmp_path: Path) -> None:

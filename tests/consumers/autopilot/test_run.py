@@ -84,3 +84,11 @@ def test_reasons_of_the_same_kind_differ_in_numbers_only() -> None:
     assert kind_of(one) == kind_of(other)
     assert kind_of("latency [-15, 0.5]") == kind_of("latency [-15.64, 0.6]")
     assert kind_of("accuracy is not decided") != kind_of("errors is not decided")
+
+
+@pytest.mark.parametrize(
+    "said", ["would start version {}: rollout.candidate (latest) names version {}", "stopped v{}: 3%"]
+)
+def test_reasons_about_another_version_are_of_another_kind(said: str) -> None:
+    assert kind_of(said.format(3, 3)) != kind_of(said.format(4, 4))
+    assert kind_of(said.format(3, 3)) != kind_of(said.format(31, 31))
