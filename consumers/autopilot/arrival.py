@@ -44,6 +44,9 @@ def arrived(arrival: Arrival, current: RolloutRecord | None, history: History, b
     answers = baseline if current is None else standing(current).version
     if current is not None and current.state not in ENDED:
         return _beside(arrival, current, history)
+    if current is not None and current.state == "concluded":
+        tested = current.variants[1].version
+        return f"{arrival.why}, but the A/B test of version {tested} is concluded: promote it, or roll it back"
     if version == answers:
         return f"no rollout: version {version} answers already, and is the newest one that is wanted"
     if history.was_tried(arrival.model, version):

@@ -341,6 +341,21 @@ def test_ab_test_ends_with_its_report(tmp_path: Path) -> None:
     assert desk.look(60).result == "hold"
 
 
+def test_concluded_test_waits_for_a_person(tmp_path: Path) -> None:
+    desk = desk_of(tmp_path, "strategy: ab\nshare: 20\ncandidate: latest")
+    desk.names(2)
+    desk.look()
+    assert desk.look(1).action == "conclude"
+    desk.names(3)
+    assert desk.look(60).reason == (
+        "rollout.candidate (latest) names version 3, but the A/B test of version 2 is concluded: promote it, or roll it back"
+    )
+    assert desk.state == ("concluded", 20)
+    desk.command("promote")
+    assert desk.look().action == "start"
+    assert [own.version for own in desk.record.variants] == [2, 3]
+
+
 def test_blue_green_switches_at_once_and_back(tmp_path: Path) -> None:
     desk = desk_of(tmp_path, "strategy: blue-green", "shadows: [{version: 2}]\ncomparison: {output: score}\n")
     desk.start(2)
