@@ -7,14 +7,14 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from millstream.consumers.autopilot.arrival import Start
 from millstream.consumers.autopilot.choice import Choice, choose, read_since
 from millstream.consumers.autopilot.looked import Looked, Result, failed, held
+from millstream.consumers.autopilot.starts import Ready
 from millstream.consumers.autopilot.step_decision import FORWARD
 from millstream.consumers.autopilot.words import AUTOPILOT, seconds
 from millstream.consumers.control.errors import ChangeRefusedError
 from millstream.consumers.errors import WorkerError
-from millstream.consumers.rollout.changes import Memory, decided_record
+from millstream.consumers.rollout.changes import Memory, decided_record, started_record
 from millstream.consumers.rollout.progress import ENDED
 from millstream.consumers.rollout.revisions import Change
 from millstream.consumers.rollout.slots import SLOTS
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from millstream.consumers.autopilot.starts import Starts
     from millstream.consumers.autopilot.step_reading import Reading, StepReading
     from millstream.consumers.evaluation.figures import StepFigures
+    from millstream.consumers.rollout.progress import Decision
     from millstream.consumers.rollout.record import RolloutRecord
     from millstream.pipeline.pipeline import Pipeline
 
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 TRIES: Final = 3  # of a look, while others change the rollout at the same time
 PUBLISH_MS: Final = 10_000  # the least time between two publications of a step's figures, if nothing is decided
 LONGEST_REASON: Final = 4000  # characters
+BACK: Final = ("rollback", "pause")
+"""Actions that come before the start of another version."""
 MOST_AGE_MS: Final = 60_000
 """How old may be what a change was decided on. A process that was stopped meanwhile decides anew."""
 _REFUSALS: Final = (TopicsError, SchemaError, WorkerError, InferenceError)
@@ -123,15 +126,14 @@ class Autopilot:
             self._reading.close()
             self._report.idle()
             found = self._starts.idle(record, self._control.history)
-            return self._start(found, record) if isinstance(found, Start) else held(found, record)
+            return self._start(found, record) if isinstance(found, Ready) else held(found, record)
         return self._on_its_way(record, f"the control topic: {problem}" if problem else "")
 
-    def _start(self, start: Start, current: RolloutRecord | None) -> Looked:
+    def _start(self, ready: Ready, current: RolloutRecord | None) -> Looked:
         action = "start" if current is None or current.state in ENDED else "restart"
-        revision = 0 if current is None else current.revision
-        record = self._starts.record(start, current, self._change(action, start.reason))
         if self._rollout.mode == "advise":
-            return Looked("advice", f"would {action} version {start.version}: {start.reason}", action, revision)
+            return Looked("advice", _advice(action, ready), action, 0 if current is None else current.revision)
+        record = started_record(ready.steps, ready.entry, current, self._change(action, ready.reason))
         self._write(record)
         return Looked("change", record.reason, record.action, record.revision)
 
@@ -146,14 +148,12 @@ class Autopilot:
         if doubt:
             reading = replace(reading, doubts=(doubt, *reading.doubts))
         choice = choose(self._rollout, record, memory, reading)
-        decision = choice.decision
         self._report.step(reading, choice.found, memory.progress.since)
-        if decision.action != "rollback" and not doubt:
+        if choice.decision.action not in BACK and not doubt:
             beside = self._starts.beside(record, self._control.history)
-            if isinstance(beside, Start):
+            if isinstance(beside, Ready) and self._rollout.mode != "advise":
                 return self._start(beside, record)
-            if beside and decision.action == "hold":
-                choice = replace(choice, decision=replace(decision, reason=f"{decision.reason}; {beside}"))
+            choice = replace(choice, decision=_beside(choice.decision, beside))
         return self._act(record, choice, reading)
 
     def _act(self, record: RolloutRecord, choice: Choice, reading: Reading) -> Looked:
@@ -210,3 +210,16 @@ class Autopilot:
         if len(reason) > LONGEST_REASON:
             reason = f"{reason[:LONGEST_REASON]} …"
         return Change(uuid.uuid4().hex, self._now(), AUTOPILOT, action, reason)
+
+
+def _beside(decision: Decision, beside: Ready | str) -> Decision:
+    """The decision, and what people should know about the version beside it. With a version that is ready, it is an advice."""
+    if isinstance(beside, Ready):
+        return replace(decision, action="restart", reason=_advice("restart", beside), advised=True)
+    if beside and (decision.action == "hold" or decision.advised):
+        return replace(decision, reason=f"{decision.reason}; {beside}")
+    return decision
+
+
+def _advice(action: str, ready: Ready) -> str:
+    return f"would {action} version {ready.version}: {ready.reason}"

@@ -18,7 +18,8 @@ class Answer:
     """What the repository said last."""
 
     version: int | None = None  # None: not known
-    problem: str = ""  # why the newest answer is not known; the version is then an older answer
+    problem: str = "the model's repository has not answered yet"
+    """Why the newest answer is not known; empty: it is. With a problem, the version is of an older answer."""
 
 
 class CandidateWatch:
@@ -38,13 +39,12 @@ class CandidateWatch:
     def look(self) -> None:
         """Ask now."""
         try:
-            self.answer = Answer(self._find())
+            self.answer = Answer(self._find(), "")
         except Exception as error:
             log.debug("the candidate is not known", exc_info=True)
             self.answer = Answer(self.answer.version, str(error) or type(error).__name__)
 
     def __enter__(self) -> Self:
-        self.look()
         self._thread.start()
         return self
 
@@ -52,5 +52,6 @@ class CandidateWatch:
         self._ended.set()
 
     def _run(self) -> None:
+        self.look()
         while not self._ended.wait(self._every):
             self.look()

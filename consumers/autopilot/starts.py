@@ -1,12 +1,12 @@
-"""Starts rollouts: of the version that `rollout.candidate` names, or of a shadow that has won."""
+"""Which rollout may start: of the version that `rollout.candidate` names, or of a shadow that has won."""
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from millstream.consumers.autopilot.arrival import Arrival, Start, arrived
-from millstream.consumers.rollout.changes import Entry, standing, started_record
+from millstream.consumers.rollout.changes import standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,14 +14,20 @@ if TYPE_CHECKING:
     from millstream.consumers.autopilot.candidate_watch import CandidateWatch
     from millstream.consumers.autopilot.history import History
     from millstream.consumers.autopilot.shadow_watch import ShadowWatch
+    from millstream.consumers.rollout.changes import Entry
     from millstream.consumers.rollout.record import RolloutRecord
-    from millstream.consumers.rollout.revisions import Change
     from millstream.consumers.rollout.steps import Steps
     from millstream.pipeline.pipeline import Pipeline
 
-RETRY: Final = (
-    30.0  # seconds after which a version that can't take part is tried again: its files may have been corrected
-)
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A rollout that may start: its version fits."""
+
+    version: int
+    reason: str
+    steps: Steps
+    entry: Entry
 
 
 class Starts:
@@ -30,59 +36,47 @@ class Starts:
     def __init__(
         self,
         pipeline: Pipeline,
-        entry_of: Callable[[int, RolloutRecord | None], tuple[Steps, Entry]],
+        check: Callable[[int, RolloutRecord | None], tuple[Steps, Entry] | str],
         *,
         candidate: CandidateWatch | None = None,
         shadows: ShadowWatch | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
         pipeline: with a rollout.
-        entry_of: version and newest record -> how a rollout of it starts. It raises an error with a message if the version
-            can't take part.
+        check: as `VersionCheck.of`.
         candidate: knows the version of `rollout.candidate`; None: the file names none.
         shadows: judges shadows; None: none may start a rollout.
-        clock: seconds.
         """
         self._pipeline = pipeline
-        self._entry_of = entry_of
+        self._check = check
         self._candidate = candidate
         self._shadows = shadows
-        self._clock = clock
-        self._refused: tuple[int, float, Exception] | None = None  # version, when to try again, why not
 
-    def idle(self, current: RolloutRecord | None, history: History) -> Start | str:
+    def idle(self, current: RolloutRecord | None, history: History) -> Ready | str:
         """While no rollout is on its way: what starts, or why nothing does. Raises as `ShadowWatch.winner`."""
         wanted = self._wanted()
         found = wanted if isinstance(wanted, str) else arrived(wanted, current, history, self._baseline(current))
-        if isinstance(found, Start) or self._shadows is None:
-            return found
-        return self._of_shadow(self._shadows, current, history) or found
+        if not isinstance(found, Start) and self._shadows is not None:
+            found = self._of_shadow(self._shadows, current, history) or found
+        return self._checked(found, current)
 
-    def beside(self, current: RolloutRecord, history: History) -> Start | str:
+    def beside(self, current: RolloutRecord, history: History) -> Ready | str:
         """While one is on its way: what takes its place, or what people should know."""
         if self._shadows is not None:
             self._shadows.close()
         wanted = self._wanted() if self._candidate is not None else ""
-        return wanted if isinstance(wanted, str) else arrived(wanted, current, history, None)
-
-    def record(self, start: Start, current: RolloutRecord | None, change: Change) -> RolloutRecord:
-        """The first record of the rollout. Raises the errors of `entry_of`."""
-        refused = self._refused
-        if refused is not None and refused[0] == start.version and self._clock() < refused[1]:
-            raise refused[2]
-        try:
-            steps, entry = self._entry_of(start.version, current)
-        except Exception as error:
-            self._refused = start.version, self._clock() + RETRY, error
-            raise
-        self._refused = None
-        return started_record(steps, entry, current, change)
+        return self._checked(wanted if isinstance(wanted, str) else arrived(wanted, current, history, None), current)
 
     def close(self) -> None:
         """Close all connections."""
         if self._shadows is not None:
             self._shadows.close()
+
+    def _checked(self, found: Start | str, current: RolloutRecord | None) -> Ready | str:
+        if isinstance(found, str):
+            return found
+        checked = self._check(found.version, current)
+        return checked if isinstance(checked, str) else Ready(found.version, found.reason, *checked)
 
     def _wanted(self) -> Arrival | str:
         """What `rollout.candidate` names."""

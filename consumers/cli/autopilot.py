@@ -18,6 +18,7 @@ from millstream.consumers.autopilot.run import look_interval, run_until_stopped
 from millstream.consumers.autopilot.shadow_watch import ShadowWatch
 from millstream.consumers.autopilot.starts import Starts
 from millstream.consumers.autopilot.step_reading import StepReading
+from millstream.consumers.autopilot.version_check import VersionCheck
 from millstream.consumers.autopilot.webhook import WebhookThread
 from millstream.consumers.cli.arguments import metrics_host
 from millstream.consumers.cli.given import read_pipeline
@@ -97,12 +98,13 @@ def build(pipeline: Pipeline, rollout: Rollout, report: Report, stack: ExitStack
             least_ms=round(rollout.start_after_shadow * 1000),
             least_labels=rollout.least_labels,
         )
+    check = stack.enter_context(VersionCheck(partial(_entry, pipeline)))
     autopilot = Autopilot(
         pipeline,
         Control(reader, lambda own: open_writer(pipeline, store, own)),
         reading(),
         FiguresPublisher(pipeline, store),
-        Starts(pipeline, partial(_entry, pipeline), candidate=candidate, shadows=shadows),
+        Starts(pipeline, check.of, candidate=candidate, shadows=shadows),
         report,
         now_ms,
     )

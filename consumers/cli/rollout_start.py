@@ -26,7 +26,7 @@ REQUESTING = ("kserve", "openai")
 
 
 def entry_of(pipeline: Pipeline, current: RolloutRecord | None, args: argparse.Namespace) -> tuple[Steps, Entry]:
-    """The steps and versions of the rollout that the command line asks for.
+    """The steps and versions of the rollout that the command line asks for. The versions are fetched, and released again.
 
     Raises:
         CommandRefusedError: the strategy lacks something, or a version can't take part.
@@ -38,11 +38,7 @@ def entry_of(pipeline: Pipeline, current: RolloutRecord | None, args: argparse.N
     if wrong := [f"{dotted(place)}: {said}" for place, said in strategy_conflicts(pipeline, rollout, strategy)]:
         raise CommandRefusedError(f"start: {strategy} can't run with {pipeline.named}. {' '.join(wrong)}")
     _refuse_share(strategy, args.share)
-    models = PipelineModels(pipeline)
-    baseline = models.wanted(_baseline(pipeline, current))
-    versions = [models.wanted(version) for version in _wanted(pipeline, strategy, args)]
-    for version in versions:
-        _refuse_unfit(baseline, version)
+    baseline, versions = _fitting(pipeline, _baseline(pipeline, current), _wanted(pipeline, strategy, args))
     if strategy == "blue-green":
         _refuse_without_shadow(pipeline, versions[0])
     numbers = tuple(version.version for version in versions)
@@ -60,6 +56,21 @@ def entry_of(pipeline: Pipeline, current: RolloutRecord | None, args: argparse.N
         args.share,
     )
     return steps_of(rollout, strategy), entry
+
+
+def _fitting(
+    pipeline: Pipeline, baseline: int | None, wanted: Sequence[int | str]
+) -> tuple[ModelVersion, list[ModelVersion]]:
+    """The baseline, and the versions that fit beside it. Workers load them, not this process, so it keeps none in use."""
+    models = PipelineModels(pipeline)
+    try:
+        answers = models.wanted(baseline)
+        versions = [models.wanted(version) for version in wanted]
+        for version in versions:
+            _refuse_unfit(answers, version)
+        return answers, versions
+    finally:
+        models.release()
 
 
 def _baseline(pipeline: Pipeline, current: RolloutRecord | None) -> int | None:

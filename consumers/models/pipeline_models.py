@@ -78,6 +78,12 @@ class PipelineModels:
             self.name, self.pipeline.wanted_version if version is None else version, self.pipeline.at("model")
         )
 
+    def release(self) -> None:
+        """Tell the source that this process no longer uses what was fetched. The versions can't be loaded any more."""
+        while self._fetched:
+            _, fetched = self._fetched.popitem()
+            self.source.release(fetched.folder)
+
     def pinned(self, version: int) -> Pipeline:
         """The pipeline with this version in place of its own, one copy of the model and no shadows."""
         changed = {"instances": 1, "concurrent_batches": 1}

@@ -24,8 +24,9 @@ def compared_classes_of(pipeline: Pipeline) -> Classes | None:
         return None
     if section.classes is not None:
         return Classes(section.classes)
+    models = PipelineModels(pipeline)
     try:
-        primary = PipelineModels(pipeline).primary()
+        primary = models.primary()
     except (ModelConfigError, SourceUnavailable) as error:
         found = f"and the primary's config.yaml can't be read here: {error}"
     else:
@@ -34,6 +35,8 @@ def compared_classes_of(pipeline: Pipeline) -> Classes | None:
         if named:
             return Classes(named[0].classes)
         found = f"and {primary.place} names none"
+    finally:
+        models.release()
     raise PlanError(
         f"{pipeline.at('comparison', 'classes')}: expected the names of the classes for `task: multiclass`; found none here, "
         f"{found}. Write them in the order of the model's scores, for example `classes: [bird, cat, dog]`."

@@ -13,6 +13,7 @@ from millstream.consumers.autopilot.report import Report
 from millstream.consumers.autopilot.shadow_watch import ShadowWatch
 from millstream.consumers.autopilot.starts import Starts
 from millstream.consumers.autopilot.step_reading import StepReading
+from millstream.consumers.autopilot.version_check import VersionCheck
 from millstream.consumers.control.writer import ControlWriter
 from millstream.consumers.evaluation.figures import StepFigures, VariantFigures, WindowFigures
 from millstream.consumers.evaluation.step_state import Arrivals
@@ -133,6 +134,7 @@ class Desk:
     opened: list[FakeEvaluator] = field(default_factory=list)
     asked: list[tuple[int, int]] = field(default_factory=list)  # times of rewards
     refusals: dict[int, Exception] = field(default_factory=dict)  # versions that can't take part
+    is_fetched: bool = True  # whether versions are checked at once
     shadows: tuple[RolloutRecord, ...] = ()
     metrics: AutopilotMetrics = field(default_factory=lambda: AutopilotMetrics(PIPELINE))
 
@@ -141,6 +143,7 @@ class Desk:
         self.rollout = self.pipeline.rollout
         if self.rollout.candidate is not None:
             self.candidate = CandidateWatch(lambda: 0, 1)
+        self.check = VersionCheck(self._entry, lambda: self.now / 1000)
         self.report = Report(self.metrics, self, lambda: self.now / 1000)
         self.autopilot = self.hire()
         self._reader = TopicReader(self.topic)
@@ -161,9 +164,7 @@ class Desk:
             Control(TopicReader(self.topic), self._writer),
             self._reading(),
             self,
-            Starts(
-                self.pipeline, self._entry, candidate=self.candidate, shadows=shadows, clock=lambda: self.now / 1000
-            ),
+            Starts(self.pipeline, self._checked, candidate=self.candidate, shadows=shadows),
             self.report,
             lambda: self.now,
         )
@@ -178,6 +179,12 @@ class Desk:
     def _open(self, record: RolloutRecord, since: int, *, labels: bool) -> FakeEvaluator:
         self.opened.append(FakeEvaluator(self, record, since, labels))
         return self.opened[-1]
+
+    def _checked(self, version: int, current: RolloutRecord | None) -> tuple[Steps, Entry] | str:
+        self.check.of(version, current)
+        if self.is_fetched:
+            self.check.look()
+        return self.check.of(version, current)
 
     def _entry(self, version: int, current: RolloutRecord | None) -> tuple[Steps, Entry]:
         if version in self.refusals:

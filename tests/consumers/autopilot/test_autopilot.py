@@ -465,10 +465,78 @@ def test_candidate_that_is_not_known_or_can_not_take_part_is_told(tmp_path: Path
     assert desk.look().reason == "the version of rollout.candidate is not known: the repository is away"
     desk.names(2)
     desk.refusals[2] = CommandRefusedError("version 2 has another signature.")
-    assert [desk.look(0.1).reason for _ in range(2)] == ["version 2 has another signature"] * 2
+    told = "version 2 does not start: version 2 has another signature"
+    assert [desk.look(0.1).reason for _ in range(2)] == [told] * 2
     del desk.refusals[2]
-    assert desk.look(0.1).result == "failed"  # not asked again yet
+    assert desk.look(0.1).reason == told  # not asked again yet
     assert desk.look(1).action == "start"
+
+
+@pytest.mark.parametrize("on_breach", ["rollback", "pause"])
+def test_version_that_does_not_fit_leaves_the_rollout_as_it_goes(tmp_path: Path, on_breach: str) -> None:
+    desk = desk_of(tmp_path, f"candidate: latest\non_breach: {on_breach}\nsteps: [5, 50]")
+    desk.names(2)
+    desk.look()
+    desk.names(3)
+    desk.refusals[3] = CommandRefusedError("version 3 has another signature.")
+    looked = desk.look(0.5)
+    assert (looked.result, looked.reason) == (
+        "hold",
+        "the step has taken 30 of 60 s; version 3 does not start: version 3 has another signature",
+    )
+    assert desk.published[-1].notes[0].startswith("autopilot: hold: the step has taken 30 of 60 s")
+    assert desk.look(0.5).action == "step"
+    desk.found.verdicts = WORSE
+    assert desk.look().action == on_breach
+
+
+def test_version_that_does_not_fit_is_told_beside_an_advice(tmp_path: Path) -> None:
+    desk = desk_of(tmp_path, "candidate: latest\nmode: advise")
+    desk.start(2)
+    desk.names(3)
+    desk.refusals[3] = CommandRefusedError("version 3 has another signature.")
+    looked = desk.look(1)
+    assert (looked.result, looked.action) == ("advice", "step")
+    assert looked.reason.endswith("; version 3 does not start: version 3 has another signature")
+    assert desk.metric("failing") == 0
+
+
+def test_advice_to_replace_a_rollout_keeps_its_figures_fresh(tmp_path: Path) -> None:
+    desk = desk_of(tmp_path, "candidate: latest\nmode: advise")
+    desk.start(2)
+    desk.names(3)
+    looked = desk.look(1)
+    assert (looked.result, looked.action) == ("advice", "restart")
+    assert looked.reason.startswith(
+        "would restart version 3: rollout.candidate (latest) names version 3: it arrived while"
+    )
+    assert desk.published[-1].notes[0].startswith("autopilot: restart: would restart version 3")
+    assert desk.record.revision == 1
+
+
+def test_pause_of_a_bad_version_comes_before_a_third_version(tmp_path: Path) -> None:
+    desk = desk_of(tmp_path, "candidate: latest\non_breach: pause")
+    desk.names(2)
+    desk.look()
+    desk.names(3)
+    desk.found.verdicts = WORSE
+    assert desk.look().action == "pause"
+    assert desk.look().action == "restart"
+
+
+def test_version_that_is_still_being_fetched_delays_no_decision(tmp_path: Path) -> None:
+    desk = desk_of(tmp_path, "candidate: latest\nsteps: [5, 50]")
+    desk.names(2)
+    desk.look()
+    desk.names(3)
+    desk.is_fetched = False
+    assert desk.look(0.5).reason == "the step has taken 30 of 60 s; version 3 is being fetched and checked"
+    assert desk.look(0.5).action == "step"
+    desk.found.verdicts = FAILING
+    assert desk.look().action == "rollback"
+    assert desk.look().reason == "version 3 is being fetched and checked"
+    desk.is_fetched = True
+    assert desk.look().action == "start"
 
 
 def test_advice_to_start(tmp_path: Path) -> None:

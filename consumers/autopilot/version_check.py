@@ -1,0 +1,107 @@
+"""Checks in a thread of its own whether a version can take part in a rollout: to fetch a version may take an hour."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from typing import TYPE_CHECKING, Final, Self
+
+from millstream.consumers.errors import WorkerError
+from millstream.consumers.rollout.changes import standing
+from millstream.inference.errors import InferenceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.consumers.rollout.changes import Entry
+    from millstream.consumers.rollout.record import RolloutRecord, RolloutVariant
+    from millstream.consumers.rollout.steps import Steps
+
+log = logging.getLogger(__name__)
+
+RETRY: Final = 30.0
+"""Seconds after which a version that can't take part is checked again: its files may have been corrected."""
+
+
+class VersionCheck:
+    """See the module. A context manager, which ends the thread. It knows one version: the one that was asked for last."""
+
+    def __init__(
+        self,
+        check: Callable[[int, RolloutRecord | None], tuple[Steps, Entry]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Args:
+        check: version and newest record -> how a rollout of it starts. It raises an error with a message if the version can't
+            take part, and may take long. The record counts only for the baseline that it names.
+        clock: seconds.
+        """
+        self._check = check
+        self._clock = clock
+        self._wanted = threading.Condition()
+        self._asked: tuple[int, RolloutVariant | None] | None = None  # version and baseline
+        self._current: RolloutRecord | None = None
+        self._found: tuple[Steps, Entry] | str = ""
+        self._again = math.inf  # when to check it again
+        self._due = False
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="version-check", daemon=True)
+
+    def of(self, version: int, current: RolloutRecord | None) -> tuple[Steps, Entry] | str:
+        """How a rollout of the version starts, or why it does not start yet. It returns at once.
+
+        Args:
+            version: the candidate.
+            current: the newest record, if there is one.
+        """
+        asked = version, None if current is None else standing(current)
+        with self._wanted:
+            if asked != self._asked:
+                self._asked, self._current, self._due, self._again = asked, current, True, math.inf
+                self._found = f"version {version} is being fetched and checked"
+            elif isinstance(self._found, str) and self._clock() >= self._again:
+                self._due, self._again = True, math.inf
+            if self._due:
+                self._wanted.notify()
+            return self._found
+
+    def look(self) -> None:
+        """Check the version that was asked for last, if it is due, in the caller's thread."""
+        with self._wanted:
+            asked, current, is_due = self._asked, self._current, self._due
+            self._due = False
+        if asked is None or not is_due:
+            return
+        found = self._checked(asked[0], current)
+        with self._wanted:
+            if asked == self._asked:  # otherwise, another one was asked for meanwhile
+                self._found, self._again = found, self._clock() + RETRY
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._wanted:
+            self._ended = True
+            self._wanted.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._wanted:
+                self._wanted.wait_for(lambda: self._due or self._ended)
+                if self._ended:
+                    return
+            self.look()
+
+    def _checked(self, version: int, current: RolloutRecord | None) -> tuple[Steps, Entry] | str:
+        try:
+            return self._check(version, current)
+        except (WorkerError, InferenceError) as error:
+            said = str(error).rstrip(".")
+        except Exception as error:  # a bug must not end the thread
+            log.exception("an unexpected error")
+            said = f"unexpected {type(error).__name__}: {error}"
+        return f"version {version} does not start: {said}"

@@ -1,0 +1,156 @@
+"""Versions are looked up, fetched and checked in threads, which hold up nothing and keep nothing."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream.consumers.autopilot.candidate_watch import CandidateWatch
+from millstream.consumers.autopilot.version_check import RETRY, VersionCheck
+from millstream.consumers.cli.rollout_start import entry_of
+from millstream.consumers.errors import PlanError
+from millstream.consumers.shadow.compared_classes import compared_classes_of
+from millstream.inference.errors import SourceUnavailable
+from millstream.inference.sources.file_lock import lock, unlock
+from millstream.pipeline.loading import load_pipeline
+from tests.broker.clients import wait_until
+from tests.inference.models import doubling
+from tests.inference.sources.places import in_memory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.consumers.rollout.changes import Entry
+    from millstream.consumers.rollout.record import RolloutRecord
+    from millstream.consumers.rollout.steps import Steps
+    from millstream.pipeline.pipeline import Pipeline
+
+TEXT = """
+name: p
+kafka: {{bootstrap: "127.0.0.1:1"}}
+input: {{topic: events, format: json}}
+output: {{topic: predictions}}
+model: {{name: m, version: 1, repository: "{url}", cache: cache}}
+rollout: {{strategy: manual}}
+"""
+
+
+class Repository:
+    """A remote one with version 1, and other versions that tests add."""
+
+    def __init__(self, folder: Path) -> None:
+        self.place = in_memory()
+        self.folder = folder
+        doubling(folder / "models")
+        self.add(1)
+        (folder / "pipeline.yaml").write_text(TEXT.format(url=self.place.url))
+        self.pipeline: Pipeline = load_pipeline(folder / "pipeline.yaml", {})
+
+    def add(self, version: int, *, config: bytes | None = None) -> None:
+        for path in (self.folder / "models" / "m" / "1").iterdir():
+            content = config if config is not None and path.name == "config.yaml" else path.read_bytes()
+            self.place.put(f"m/{version}/{path.name}", content)
+
+    def check(self, version: int, current: RolloutRecord | None) -> tuple[Steps, Entry]:
+        """As autopilot checks it."""
+        return entry_of(self.pipeline, current, argparse.Namespace(strategy=None, versions=[version], share=None))
+
+    def in_use(self) -> list[str]:
+        """Versions in the cache that a process uses."""
+        found = []
+        for path in (self.folder / "cache" / "locks").glob("content-*"):
+            if (held := lock(path)) is None:
+                found.append(path.name)
+            else:
+                unlock(held)
+        return found
+
+
+def test_version_is_checked_in_a_thread(tmp_path: Path) -> None:
+    repository = Repository(tmp_path)
+    repository.add(2)
+    with VersionCheck(repository.check) as check:
+        assert check.of(2, None) == "version 2 is being fetched and checked"
+        wait_until(lambda: not isinstance(check.of(2, None), str), 30, "version 2")
+        found = check.of(2, None)
+    assert not isinstance(found, str)
+    assert (found[1].baseline, found[1].candidates) == (1, (2,))
+
+
+def test_version_that_was_checked_is_not_kept_in_use(tmp_path: Path) -> None:
+    repository = Repository(tmp_path)
+    repository.add(2)
+    repository.check(2, None)
+    assert len(list((tmp_path / "cache" / "content").iterdir())) > 0
+    assert repository.in_use() == []
+
+
+def test_version_whose_classes_were_read_is_not_kept_in_use(tmp_path: Path) -> None:
+    repository = Repository(tmp_path)
+    comparison = repository.pipeline.comparison.model_copy(update={"task": "multiclass"})
+    with pytest.raises(PlanError, match="names none"):
+        compared_classes_of(repository.pipeline.model_copy(update={"comparison": comparison}))
+    assert repository.in_use() == []
+
+
+def test_version_that_was_corrected_is_checked_again(tmp_path: Path) -> None:
+    now = [0.0]
+    repository = Repository(tmp_path)
+    repository.add(2, config=b"inputs: [")
+    check = VersionCheck(repository.check, lambda: now[0])
+    check.of(2, None)
+    check.look()
+    refused = check.of(2, None)
+    assert isinstance(refused, str)
+    assert refused.startswith("version 2 does not start: ")
+    repository.add(2)
+    check.look()  # not due yet
+    assert check.of(2, None) == refused
+    now[0] += RETRY
+    assert check.of(2, None) == refused  # until it is checked
+    check.look()
+    assert not isinstance(check.of(2, None), str)
+
+
+def test_answer_about_another_version_than_the_newest_one_does_not_count() -> None:
+    asked = []
+
+    def slow(version: int, _: RolloutRecord | None) -> tuple[Steps, Entry]:
+        asked.append(version)
+        if len(asked) == 1:
+            assert "being fetched" in str(check.of(3, None))  # while version 2 is being checked
+        raise SourceUnavailable(f"no {version}.")
+
+    check = VersionCheck(slow)
+    check.of(2, None)
+    check.look()
+    assert check.of(3, None) == "version 3 is being fetched and checked"
+    check.look()
+    assert check.of(3, None) == "version 3 does not start: no 3"
+
+
+def test_bug_in_a_check_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(*_: object) -> tuple[Steps, Entry]:
+        raise ZeroDivisionError("bug")
+
+    with VersionCheck(broken) as check:
+        wait_until(lambda: "unexpected ZeroDivisionError: bug" in str(check.of(2, None)), 30, "the first check")
+        wait_until(lambda: "unexpected ZeroDivisionError: bug" in str(check.of(3, None)), 30, "the second check")
+    assert "an unexpected error" in caplog.text
+
+
+def test_repository_that_hangs_does_not_hold_up_the_start() -> None:
+    goes_on = threading.Event()
+
+    def slow() -> int:
+        assert goes_on.wait(30)
+        return 2
+
+    with CandidateWatch(slow, 60) as watch:
+        assert (watch.answer.version, watch.answer.problem) == (None, "the model's repository has not answered yet")
+        goes_on.set()
+        wait_until(lambda: watch.answer.version == 2, 30, "the answer")
+        assert watch.answer.problem == ""
