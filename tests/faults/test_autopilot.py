@@ -15,6 +15,7 @@ from millstream.consumers.rollout.progress import Progress
 from millstream.consumers.schema_store import open_store
 from tests.broker.clients import wait_until
 from tests.consumers.autopilot.live import ROLLOUT, SOON, Live
+from tests.consumers.serving.versions import CONFIG, delete_version, write_version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,6 +84,24 @@ def test_version_that_no_worker_can_load_is_rolled_back(kafka: Broker, tmp_path:
         record = live.wait_state("rolled_back")
     assert record.reason.startswith("errors is too bad")
     assert live.account() == {"primary": live.sent}
+
+
+def test_version_that_does_not_fit_stops_no_other_rollout(kafka: Broker, tmp_path: Path) -> None:
+    live = Live(tmp_path, kafka, 1, 2, candidate="latest", sections={"model": {"poll_interval": "1s"}})
+    other = CONFIG | {"outputs": [{"tensor": "score", "name": "another"}]}
+    with live.worker(), live.autopilot() as autopilot, live.traffic():
+        live.wait_state("running")
+        write_version(live.models, 3, config=other)
+        live.wait_state("promoted")
+        delete_version(live.models, 3)
+        write_version(live.models, 4)
+        wait_until(lambda: actions(live).count("start") == 2, SOON, "version 4 to start")
+    assert "version 3 does not start: " in autopilot.log
+    assert "the rollout stays as it is" not in autopilot.log
+    assert actions(live)[:4] == ["start", "watch", "promote", "start"]
+    newest = live.newest()
+    assert newest is not None
+    assert [own.version for own in newest.variants] == [2, 4]
 
 
 def test_blue_green_switches_at_once(kafka: Broker, tmp_path: Path) -> None:
