@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 MOST_SEGMENTS: Final = 10
 """Most values of a field that are judged: the most frequent ones. The levels of errors are shared among so many."""
-_MOST_VALUES: Final = 60_000  # of a field; all others are one
+MOST_VALUES: Final = 60_000
+"""Values of a field that get a code of their own: the first ones. The texts of all others are not kept."""
 _LONGEST: Final = 100  # characters of a value
 _OTHERS: Final = 0
 
@@ -55,9 +56,12 @@ class Segments:
     @staticmethod
     def _code(codes: dict[str, int], text: str) -> int:
         code = codes.get(text)
-        if code is None:
-            code = codes[text] = len(codes) + 1 if len(codes) < _MOST_VALUES else _OTHERS
-        return code
+        if code is not None:
+            return code
+        if len(codes) >= MOST_VALUES:
+            return _OTHERS
+        codes[text] = len(codes) + 1
+        return codes[text]
 
     def most_frequent(self, rows: Rows) -> Iterator[Segment]:
         """The segments that are judged: of each field, the most frequent values among these events."""
@@ -65,7 +69,7 @@ class Segments:
             counts = np.bincount(rows["segments"][:, place], minlength=len(codes) + 1)
             ordered = sorted(codes.items(), key=lambda own: (-counts[own[1]], own[0]))
             for text, code in ordered[:MOST_SEGMENTS]:
-                if counts[code] and code != _OTHERS:
+                if counts[code]:
                     yield Segment(f"{field}={text}", place, code)
 
 
