@@ -212,7 +212,10 @@ def _settings(role: str, room: int) -> dict[str, str]:
         return {"max.message.bytes": str(2 * room + DEAD_LETTER_OVERHEAD)}
     if role == ROLLOUT:
         return {"cleanup.policy": "compact", "min.compaction.lag.ms": str(HISTORY_MS)}
-    return {"cleanup.policy": "compact"} if role in {EVALUATIONS, ROLLOUT_EVALUATIONS} else {}
+    if role == ROLLOUT_EVALUATIONS:
+        # Autopilot writes the same keys again and again, and a reader reads all that is there. Only closed segments are compacted.
+        return {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024**2)}
+    return {"cleanup.policy": "compact"} if role == EVALUATIONS else {}
 
 
 def _wait_for(names: Sequence[str], admin: Admin) -> None:

@@ -35,9 +35,16 @@ TOTAL: Final = "total"
 """In place of a window in a record's key."""
 
 
-def key_of(rollout: str, epoch: int, start: int | None) -> bytes:
-    """The key of a window's record; `start` is None for the record of the whole step."""
-    return f"{rollout}/{epoch}/{TOTAL if start is None else start}".encode()
+def key_of(rollout: str, epoch: int, place: int | None) -> bytes:
+    """The key of a window's record; None for the record of the whole step.
+
+    Args:
+        rollout: its ID.
+        epoch: of the step.
+        place: of the window among those that are shown. A step has only so many of them, so newer windows replace older ones,
+            and compaction keeps the topic small.
+    """
+    return f"{rollout}/{epoch}/{TOTAL if place is None else place}".encode()
 
 
 def records_of(figures: StepFigures, schema_id: int) -> Iterator[tuple[bytes, bytes]]:
@@ -50,7 +57,7 @@ def records_of(figures: StepFigures, schema_id: int) -> Iterator[tuple[bytes, by
         "notes": list(figures.notes),
         "variants": [asdict(own) for own in figures.variants],
     }
-    for window in (figures.total, *figures.windows):
+    for place, window in ((None, figures.total), *enumerate(figures.windows)):
         own = {
             "window_start": window.start,
             "window_end": window.end,
@@ -61,26 +68,36 @@ def records_of(figures: StepFigures, schema_id: int) -> Iterator[tuple[bytes, by
         out = io.BytesIO()
         out.write(frame(schema_id))
         fastavro.schemaless_writer(out, _SCHEMA, shared | own)
-        yield key_of(figures.rollout, figures.epoch, window.start), out.getvalue()
+        yield key_of(figures.rollout, figures.epoch, place), out.getvalue()
 
 
-def decoded(value: bytes, store: SchemaStore) -> dict[str, Any]:
-    """A record as it is.
+class FiguresDecoder:
+    """Decodes records with the schemas that they were written with."""
 
-    Raises:
-        SchemaError: it is no such record.
-        SchemaUnavailable: the schema can't be had at the moment.
-    """
-    writer = parsed_bounded(store.by_id(schema_id_of(value)))
-    body = io.BytesIO(value)
-    body.seek(HEAD_BYTES)
-    try:
-        datum = fastavro.schemaless_reader(body, writer, None if writer == _SCHEMA else _SCHEMA)
-    except Exception as fault:  # fastavro raises exceptions of any class if the bytes don't follow the schema
-        raise BadSchemaError(f"no evaluation of a rollout: {malformation(fault)}") from fault
-    if not isinstance(datum, dict):
-        raise BadSchemaError("no evaluation of a rollout: it is no record")
-    return datum
+    def __init__(self, store: SchemaStore) -> None:
+        self._store = store
+        self._writers: dict[bytes, Any] = {}  # fastavro's parsed schemas, by the values' head
+
+    def decode(self, value: bytes) -> dict[str, Any]:
+        """A record as it is.
+
+        Raises:
+            SchemaError: it is no such record.
+            SchemaUnavailable: the schema can't be had at the moment.
+        """
+        head = value[:HEAD_BYTES]
+        writer = self._writers.get(head)
+        if writer is None:
+            writer = self._writers[head] = parsed_bounded(self._store.by_id(schema_id_of(value)))
+        body = io.BytesIO(value)
+        body.seek(HEAD_BYTES)
+        try:
+            datum = fastavro.schemaless_reader(body, writer, None if writer == _SCHEMA else _SCHEMA)
+        except Exception as fault:  # fastavro raises exceptions of any class if the bytes don't follow the schema
+            raise BadSchemaError(f"no evaluation of a rollout: {malformation(fault)}") from fault
+        if not isinstance(datum, dict):
+            raise BadSchemaError("no evaluation of a rollout: it is no record")
+        return datum
 
 
 def joined(total: dict[str, Any], windows: list[dict[str, Any]]) -> StepFigures:

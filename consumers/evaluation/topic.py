@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from millstream.consumers.evaluation.records import decoded, joined, key_of, records_of
+from millstream.consumers.evaluation.records import FiguresDecoder, joined, records_of
 from millstream.consumers.rollout.clusters import Clusters
 from millstream.consumers.schema_store import own_schema_id
 from millstream.schemas.errors import SchemaError, SchemaUnavailable
@@ -18,7 +18,7 @@ from millstream.topics.records import RecordWriter
 from millstream.topics.since_reader import SinceReader
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from millstream.consumers.evaluation.figures import StepFigures
     from millstream.pipeline.pipeline import Pipeline
@@ -63,27 +63,38 @@ def read_figures(pipeline: Pipeline, store: SchemaStore) -> list[StepFigures]:
         SchemaUnavailable: the registry does not answer.
     """
     assert pipeline.rollout is not None
-    newest: dict[bytes, dict[str, Any]] = {}
-    written: dict[bytes, int] = {}
-    with SinceReader(pipeline.client_config(), {pipeline.rollout.evaluations: 0}) as reader:
+    decoder = FiguresDecoder(store)
+    totals: dict[tuple[str, int], tuple[dict[str, Any], int]] = {}
+    windows: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
+    for value, at in _newest(pipeline.client_config(), pipeline.rollout.evaluations).values():
+        try:
+            datum = decoder.decode(value)
+        except SchemaUnavailable:
+            raise
+        except SchemaError:  # somebody else's record
+            continue
+        step = datum["rollout"], datum["epoch"]
+        if datum["window_start"] is None:
+            totals[step] = datum, at
+        else:
+            windows[step].append(datum)
+    found = [
+        replace(joined(total, windows[step]), written=at if at >= 0 else None) for step, (total, at) in totals.items()
+    ]
+    return sorted(found, key=lambda own: (own.since, own.epoch))
+
+
+def _newest(client: Mapping[str, Any], topic: str) -> dict[bytes, tuple[bytes, int]]:
+    """The newest value of each key, and when the topic got it, ms since the epoch."""
+    newest: dict[bytes, tuple[bytes, int]] = {}
+    with SinceReader(client, {topic: 0}) as reader:
         came = time.monotonic()
         while not reader.is_at_end and time.monotonic() - came < _READ_TIMEOUT:
             for fetched in reader.read(_MOST_RECORDS, 0.2).values():
                 came = time.monotonic()
-                for key, value in zip(fetched.keys, fetched.values, strict=True):
-                    _keep(newest, key or b"", value, store)
-                written |= zip([key or b"" for key in fetched.keys], fetched.timestamps.tolist(), strict=True)
-    steps: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
-    for datum in newest.values():
-        steps[datum["rollout"], datum["epoch"]].append(datum)
-    found = []
-    for step, records in steps.items():
-        totals = [own for own in records if own["window_start"] is None]
-        if totals:
-            figures = joined(totals[0], [own for own in records if own["window_start"] is not None])
-            at = written.get(key_of(*step, None), -1)
-            found.append(replace(figures, written=at if at >= 0 else None))
-    return sorted(found, key=lambda own: (own.since, own.epoch))
+                rows = zip(fetched.keys, fetched.values, fetched.timestamps.tolist(), strict=True)
+                newest |= {key or b"": (value or b"", at) for key, value, at in rows}
+    return newest
 
 
 def earlier_ratios(steps: Sequence[StepFigures], rollout: str, epoch: int) -> dict[str, Clusters]:
@@ -94,15 +105,3 @@ def earlier_ratios(steps: Sequence[StepFigures], rollout: str, epoch: int) -> di
         for own in sorted(before, key=lambda step: step.epoch)
         for ratio in own.ratios
     }
-
-
-def _keep(newest: dict[bytes, dict[str, Any]], key: bytes, value: bytes | None, store: SchemaStore) -> None:
-    if value is None:
-        newest.pop(key, None)
-        return
-    try:
-        newest[key] = decoded(value, store)
-    except SchemaUnavailable:
-        raise
-    except SchemaError:  # somebody else's record
-        return

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
 from millstream.consumers.control.errors import ChangeRefusedError, ControlTopicError
 from millstream.consumers.control.reader import ControlReader
@@ -144,6 +146,10 @@ def test_missing_topic_is_named_and_created(tmp_path: Path, kafka: Broker, make_
             "input": 3, "output": 3, "dead letters": 3, "rollout": 1, "rollout evaluations": 3,
         }  # fmt: skip
         assert cleanup_policy(admin, pipeline_topic(pipeline)) == "compact"
+        asked = ConfigResource(ResourceType.TOPIC, config["evaluations"])
+        found = admin.describe_configs([asked])[asked].result(30)
+        # The same keys come all the time, and a segment is compacted only when it is full.
+        assert (found["cleanup.policy"].value, found["segment.bytes"].value) == ("compact", "16777216")
 
 
 @pytest.mark.durable
