@@ -51,7 +51,7 @@ class Publisher(Protocol):
     """As `FiguresPublisher`."""
 
     def publish(self, figures: StepFigures) -> None:
-        """Write the figures, and wait until the broker has them."""
+        """Write the figures, and wait until the broker has them. After an error, the next call tries anew."""
 
 
 class Autopilot:

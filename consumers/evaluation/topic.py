@@ -44,15 +44,23 @@ class FiguresPublisher:
             SchemaUnavailable: the registry does not answer.
         """
         assert pipeline.rollout is not None
-        topic = pipeline.rollout.evaluations
-        self._schema_id = own_schema_id(pipeline, store, ROLLOUT_EVALUATION, topic)
-        self._writer = RecordWriter(pipeline.client_config(), topic)
+        self._topic = pipeline.rollout.evaluations
+        self._client = pipeline.client_config()
+        self._schema_id = own_schema_id(pipeline, store, ROLLOUT_EVALUATION, self._topic)
+        self._writer: RecordWriter | None = RecordWriter(self._client, self._topic)
 
     def publish(self, figures: StepFigures) -> None:
-        """Write the figures, and wait until the broker has them. Raises TopicError."""
+        """Write the figures, and wait until the broker has them.
+
+        Raises:
+            BrokerUnreachableError: no broker answers.
+            TopicError: a record can't be written. The next call tries anew.
+        """
+        writer, self._writer = self._writer or RecordWriter(self._client, self._topic), None
         for key, value in records_of(figures, self._schema_id):
-            self._writer.write(value, key)
-        self._writer.flush()
+            writer.write(value, key)
+        writer.flush()
+        self._writer = writer  # one that has failed writes nothing any more
 
 
 def read_figures(pipeline: Pipeline, store: SchemaStore) -> list[StepFigures]:

@@ -134,6 +134,22 @@ def test_figures_are_published_and_the_next_step_goes_on_with_the_sample_ratio(p
     assert sum(now.found) == sum(before.found) + found.variants[1].events
 
 
+@pytest.mark.durable
+def test_figures_are_published_again_after_a_record_was_refused(pipeline: Pipeline, make_topic: MakeTopic) -> None:
+    """A writer whose record has failed writes nothing any more. The figures of the next look must not fail because of that."""
+    assert pipeline.rollout is not None
+    small = make_topic(1, cleanup_policy="compact", max_message_bytes="20000")
+    pipeline = pipeline.model_copy(
+        update={"rollout": pipeline.rollout.model_copy(update={"evaluations": small})}
+    )
+    store, figures = open_store(pipeline), state_of(pipeline).figures(NOW)
+    publisher = FiguresPublisher(pipeline, store)
+    with pytest.raises(TopicError, match=rf"could not be written to topic {small}"):
+        publisher.publish(replace(figures, notes=tuple(f"{number:0>100000}" for number in range(2))))
+    publisher.publish(figures)
+    assert read_figures(pipeline, store) == [figures]
+
+
 @pytest.mark.full
 def test_new_partitions_are_read_too(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_evaluator, "REFRESH_EVERY", 0.0)
