@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from millstream.consumers.autopilot.words import percent, seconds
-from millstream.consumers.rollout.bandit import updated
+from millstream.consumers.rollout.bandit import stopped, updated
 from millstream.consumers.rollout.progress import Decision
 from millstream.consumers.rollout.slots import SLOTS
 
@@ -80,7 +80,7 @@ def _decided(rules: BanditRules, progress: Progress, arms: Arms, sight: BanditSi
         if new
     )
     if any(breached) and rules.on_breach == "rollback":
-        return _stopped(rules, progress, arms, sight, breached, why)
+        return _stopped(rules, progress, arms, breached, why)
     if any(breached) and progress.state != "paused":
         return BanditDecision(Decision("pause", why, replace(progress, state="paused")), arms)
     if (missing := _missing(rules, progress, arms, sight)) is not None:
@@ -97,10 +97,13 @@ def _breaches(found: Evaluation, doubts: tuple[str, ...]) -> list[Verdict]:
 
 
 def _stopped(
-    rules: BanditRules, progress: Progress, arms: Arms, sight: BanditSight, breached: Sequence[bool], why: str
+    rules: BanditRules, progress: Progress, arms: Arms, breached: Sequence[bool], why: str
 ) -> BanditDecision:
-    """Arms with a breach get no more events. Without any other arm, the rollout has ended."""
-    after = replace(updated(rules.settings, arms, sight.rewards, breached), until=sight.until)
+    """Arms with a breach get no more events. Without any other arm, the rollout has ended.
+
+    The next update counts the rewards: a breach also counts while labels can't be read, and rewards are missing.
+    """
+    after = stopped(rules.settings, arms, breached)
     if all(after.stopped[1:]):
         return BanditDecision(Decision("rollback", why, replace(progress, state="rolled_back", share=0)), after)
     return _shifted(progress, after, f"stopped {why}")
@@ -114,7 +117,8 @@ def _missing(rules: BanditRules, progress: Progress, arms: Arms, sight: BanditSi
     """Why the shares stay; None: they are updated."""
     if progress.state == "paused":
         return "paused: resume, promote or roll back"
-    invalid = {reason for own in sight.evaluations for reason in own.invalid}
+    running = [own for own, is_stopped in zip(sight.evaluations, arms.stopped[1:], strict=True) if not is_stopped]
+    invalid = {reason for own in running for reason in own.invalid}
     if invalid or sight.doubts:
         return "; ".join([*sorted(invalid), *sight.doubts])
     if (since := sight.now - max(arms.until, progress.since)) < rules.every_ms:

@@ -118,11 +118,16 @@ def updated(settings: BanditSettings, arms: Arms, rewards: Sequence[Rewards], br
         tuple(keep * old + getattr(new, name) / new.design_effect for old, new in zip(before, rewards, strict=True))
         for name, before in (("events", arms.weights), ("total", arms.totals), ("squares", arms.squares))
     ]
-    stopped = tuple(old or new for old, new in zip(arms.stopped, breached, strict=True))
-    if all(stopped):
-        stopped = (False, *stopped[1:])
-    found = replace(arms, weights=columns[0], totals=columns[1], squares=columns[2], stopped=stopped)
-    return replace(found, shares=rounded(best_probabilities(settings, found), settings.floor, stopped))
+    return stopped(settings, replace(arms, weights=columns[0], totals=columns[1], squares=columns[2]), breached)
+
+
+def stopped(settings: BanditSettings, arms: Arms, breached: Sequence[bool]) -> Arms:
+    """The arms after breaches, by the rewards so far. Arguments as of `updated`."""
+    now = tuple(old or new for old, new in zip(arms.stopped, breached, strict=True))
+    if all(now):
+        now = (False, *now[1:])
+    found = replace(arms, stopped=now)
+    return replace(found, shares=rounded(best_probabilities(settings, found), settings.floor, now))
 
 
 def best_probabilities(settings: BanditSettings, arms: Arms) -> Floats:

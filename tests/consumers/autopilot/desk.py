@@ -100,7 +100,8 @@ class FakeEvaluator:
     def evaluation(self, now: int, candidate: int = 1) -> Evaluation:
         found, epoch = self.desk.found, Memory.of(self.record).progress.epoch
         verdicts = self.desk.by_candidate.get(candidate, found.verdicts)
-        return Evaluation(epoch, now, found.labels if self.labels else 0, verdicts, found.invalid, 0.25)
+        invalid = self.desk.invalid_of.get(candidate, found.invalid)
+        return Evaluation(epoch, now, found.labels if self.labels else 0, verdicts, invalid, 0.25)
 
     def rewards(self, after: int, until: int) -> tuple[Rewards, ...]:
         self.desk.asked.append((after, until))
@@ -126,6 +127,7 @@ class Desk:
     topic: Topic = field(default_factory=Topic)
     found: Found = field(default_factory=Found)
     by_candidate: dict[int, tuple[Verdict, ...]] = field(default_factory=dict)
+    invalid_of: dict[int, tuple[str, ...]] = field(default_factory=dict)  # likewise
     now: int = START
     candidate: CandidateWatch | None = None
     published: list[StepFigures] = field(default_factory=list)

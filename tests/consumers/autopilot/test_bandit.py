@@ -9,6 +9,7 @@ import pytest
 
 from millstream.consumers.rollout.bandit import Rewards
 from millstream.consumers.rollout.changes import Memory
+from millstream.topics.errors import TopicError
 from tests.consumers.autopilot.desk import FAILING, GOOD, MINUTE, START, WORSE, Desk, pipeline_of
 
 if TYPE_CHECKING:
@@ -81,6 +82,31 @@ def test_arm_with_a_breach_gets_no_more_events(desk: Desk) -> None:
     assert desk.record.reason.startswith("stopped v2: errors is too bad")
     assert shares(desk)[1] == 0
     assert desk.look(0.1).result == "hold"  # it is told once
+
+
+def test_arm_that_is_stopped_while_labels_are_away_loses_no_reward(desk: Desk) -> None:
+    """Errors stop an arm although labels can't be read. The rewards of that time count once they can."""
+    desk.look(1)
+    before = Memory.of(desk.record).arms
+    desk.found.label_error, desk.found.rewards = TopicError("topic labels: gone."), NONE
+    desk.by_candidate = {1: FAILING}
+    assert desk.look(10).action == "set"
+    after = Memory.of(desk.record).arms
+    assert before is not None
+    assert after == replace(before, stopped=(False, True, False), shares=desk.record.shares)
+    assert shares(desk)[1] == 0
+    desk.found.label_error, desk.found.rewards = None, FIRST_BEST
+    assert desk.look(1).action == "set"
+    assert desk.asked[-1][0] == START + MINUTE
+
+
+def test_arm_that_is_stopped_does_not_hold_the_others(desk: Desk) -> None:
+    desk.by_candidate = {1: FAILING}
+    assert desk.look(0.1).action == "set"
+    desk.invalid_of = {1: ("labels come more often for one variant",)}
+    assert desk.look(1).reason.startswith("rewards: ")
+    desk.invalid_of = {2: ("labels come more often for one variant",)}
+    assert desk.look(1).reason == "labels come more often for one variant"
 
 
 def test_last_arm_with_a_breach_ends_the_rollout(desk: Desk) -> None:

@@ -138,7 +138,7 @@ def test_figures_are_published_and_the_next_step_goes_on_with_the_sample_ratio(p
 def test_figures_are_published_again_after_a_record_was_refused(pipeline: Pipeline, make_topic: MakeTopic) -> None:
     """A writer whose record has failed writes nothing any more. The figures of the next look must not fail because of that."""
     assert pipeline.rollout is not None
-    small = make_topic(1, cleanup_policy="compact", max_message_bytes="20000")
+    small = make_topic(1, cleanup_policy="compact", max_message_bytes="50000")
     pipeline = pipeline.model_copy(
         update={"rollout": pipeline.rollout.model_copy(update={"evaluations": small})}
     )
