@@ -52,7 +52,7 @@ def ratio_faults(settings: StepSettings, ratio: Clusters | None) -> Iterator[str
         return
     found = f"{float(ratio.total):,.0f} events of the candidate, {float(ratio.events):,.0f} expected"
     if share_is_off(ratio, settings.level):
-        yield f"the sample ratio is off: {found}: events are lost, or written twice"
+        yield f"the sample ratio is off: {found}: events of one version are lost"
     elif settings.ratio_tolerance is not None and not _is_confirmed(settings, ratio, settings.ratio_tolerance):
         yield f"the sample ratio is not confirmed yet: {found}; {_missing(ratio, settings)}"
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _STRENGTH: Final = 100.0  # events that the mixture counts for, as the paper suggests for small deviations
 _ROOM: Final = 0.8  # of the tolerance; chance takes the rest
 _FOUND: Final = 0.05  # the relative loss that the test is made for
+_TOGETHER: Final = 10.0  # events of one key, if the candidate has none that could show it
 
 
 def multinomial_evidence(counts: Floats, shares: Floats) -> Floats:
@@ -59,7 +60,10 @@ def share_is_off(ratio: Clusters, level: float) -> Mask:
         ratio: of `share_ratio`, or a sum of these.
         level: the probability of a false alarm at any time.
     """
-    off: Mask = np.abs(ratio.mean - 1) > _radius(ratio, level)
+    # Without any event, buckets don't differ, so they don't show the variance. If nothing is lost, the probability that none of
+    # the expected events came is at most exp(-expected).
+    is_lost = (ratio.total == 0) & (ratio.events > -_TOGETHER * np.log(level))
+    off: Mask = is_lost | (np.abs(ratio.mean - 1) > _radius(ratio, level))
     return off
 
 

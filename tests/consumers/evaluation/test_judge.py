@@ -161,6 +161,19 @@ def test_lost_events_make_the_comparison_invalid(pipeline: Pipeline) -> None:
     assert why.startswith("the sample ratio is off: 4,5")
 
 
+def test_loss_of_all_events_of_the_candidate_is_no_chance(pipeline: Pipeline) -> None:
+    """Nothing of the candidate shows how much its events vary, so the usual interval is infinite."""
+    state = state_of(pipeline)
+    rows = rows_of(state, 5000)
+    _, found = judged(state, rows[rows["variant"] == 0])
+    [why] = found.invalid
+    assert why.startswith("the sample ratio is off: 0 events of the candidate, 1,")
+    assert why.endswith(" expected: events of one version are lost")
+    state = state_of(pipeline)
+    _, found = judged(state, rows[rows["variant"] == 0][:100])  # these may be of few keys
+    assert found.invalid[0].startswith("the sample ratio is not confirmed yet: 0 events of the candidate, 30 expected")
+
+
 def test_few_events_do_not_confirm_the_sample_ratio(pipeline: Pipeline) -> None:
     state = state_of(pipeline)
     _, found = judged(state, rows_of(state, 500))
