@@ -7,7 +7,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from millstream.consumers.autopilot.choice import Choice, choose, read_since
+from millstream.consumers.autopilot.choice import Choice, choose
 from millstream.consumers.autopilot.looked import Looked, Result, failed, held
 from millstream.consumers.autopilot.starts import Ready
 from millstream.consumers.autopilot.step_decision import FORWARD
@@ -143,7 +143,7 @@ class Autopilot:
             memory = Memory.of(record)
         except ValueError as error:
             return failed(f"revision {record.revision}: {error}", record)
-        reading = self._reading.read(record, memory.progress, read_since(self._pipeline, memory))
+        reading = self._reading.read(record, memory.progress)
         self._decided_on = reading.now
         if doubt:
             reading = replace(reading, doubts=(doubt, *reading.doubts))

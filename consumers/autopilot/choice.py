@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from millstream.consumers.autopilot.bandit_decision import BanditRules, BanditSight, decide_bandit
 from millstream.consumers.autopilot.step_decision import decide
-from millstream.consumers.rollout.declared import bandit_settings, maturity_ms, steps_of
+from millstream.consumers.rollout.declared import bandit_settings, steps_of
 
 if TYPE_CHECKING:
     from millstream.consumers.autopilot.step_reading import Reading
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from millstream.consumers.rollout.changes import Memory
     from millstream.consumers.rollout.progress import Decision, Evaluation
     from millstream.consumers.rollout.record import RolloutRecord
-    from millstream.pipeline.pipeline import Pipeline
     from millstream.pipeline.rollout_section import Rollout, Strategy
 
 
@@ -27,15 +26,6 @@ class Choice:
     found: Evaluation  # that it is decided on; with several candidates, that of the first one
     arms: Arms | None = None  # of a bandit, after the decision
     shares: tuple[int, ...] = ()  # of all variants, for a bandit
-
-
-def read_since(pipeline: Pipeline, memory: Memory) -> int:
-    """From when on a step's events are read, ms since the epoch.
-
-    A bandit's rewards may have been on their way when its guardrails began anew.
-    """
-    since = memory.progress.since
-    return since if memory.arms is None else max(0, since - maturity_ms(pipeline))
 
 
 def choose(rollout: Rollout, record: RolloutRecord, memory: Memory, reading: Reading) -> Choice:

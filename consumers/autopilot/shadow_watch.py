@@ -41,7 +41,6 @@ class ShadowWatch:
         self._records = records
         self._reading = reading
         self._steps = Steps((0,), bake_ms=least_ms, least_labels=least_labels)
-        self._least_ms = least_ms
         self._readings: dict[str, StepReading] = {}
         self._of: tuple[int, int] | None = None  # the baseline and the time that the readings are of
 
@@ -63,7 +62,7 @@ class ShadowWatch:
             name, variant = record.variants[1].name, record.variants[1]
             if variant.version == baseline:
                 continue
-            reading = self._readings.setdefault(name, self._reading()).read(record, Progress("", since=since), since)
+            reading = self._readings.setdefault(name, self._reading()).read(record, Progress("", since=since))
             oldest = reading.evaluator.arrivals.oldest
             if oldest is None:
                 said.append(f"shadow {name}: no comparison yet")

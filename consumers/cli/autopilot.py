@@ -85,7 +85,7 @@ def build(pipeline: Pipeline, rollout: Rollout, report: Report, stack: ExitStack
     """Connect all parts. `stack` closes them."""
     store = open_store(pipeline)
     reader = stack.enter_context(open_reader(pipeline, store, lambda said: log.warning("%s", said)))
-    reading = partial(StepReading, partial(_evaluator, pipeline), now_ms, has_labels=pipeline.labels is not None)
+    reading = partial(StepReading, partial(StepEvaluator, pipeline), now_ms)
     candidate = None
     if rollout.candidate is not None:
         find = partial(_candidate, PipelineModels(pipeline), rollout.candidate)
@@ -115,10 +115,6 @@ def build(pipeline: Pipeline, rollout: Rollout, report: Report, stack: ExitStack
 def now_ms() -> int:
     """Milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
-
-
-def _evaluator(pipeline: Pipeline, record: RolloutRecord, since: int, *, labels: bool) -> StepEvaluator:
-    return StepEvaluator(pipeline if labels else pipeline.model_copy(update={"labels": None}), record, since=since)
 
 
 def _candidate(models: PipelineModels, named: int | str) -> int:

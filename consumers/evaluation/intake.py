@@ -68,7 +68,9 @@ class StepFilter:
         places = np.array([self._places.get(name or "", -1) for name in assigned], np.int64)
         ours = np.array([own == settings.rollout for own in rollouts], np.bool_) & (places >= 0)
         is_before = times < settings.since
-        ours &= (times >= settings.begin) & (~is_before | (places == 0))
+        ours &= times >= settings.begin
+        if settings.rewards_since is None:
+            ours &= ~is_before | (places == 0)
         if settings.by_share:
             ours &= is_before | (np.abs(propensities - self._shares[places]) <= _SAME_SHARE)
         return np.where(ours, places, -1)

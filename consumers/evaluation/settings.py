@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from millstream.consumers.evaluation.errors import EvaluationError
+from millstream.consumers.rollout.changes import Memory
 from millstream.consumers.rollout.declared import maturity_ms, metric_rules
 from millstream.consumers.rollout.progress import Progress
 from millstream.consumers.rollout.record import RolloutRecord, RolloutVariant
@@ -14,11 +15,13 @@ from millstream.consumers.rollout.slots import SLOTS, SlotRange
 from millstream.consumers.shadow.compared_classes import compared_classes_of
 
 if TYPE_CHECKING:
+    from millstream.consumers.rollout.bandit import Arms
     from millstream.consumers.rollout.judging import MetricRule
     from millstream.inference.class_answers import Classes
     from millstream.inference.evaluation import Task
     from millstream.pipeline.comparison_sections import Shadow
     from millstream.pipeline.pipeline import Pipeline
+    from millstream.pipeline.rollout_section import Rollout
 
 RATIO_TOLERANCE: Final = 0.1
 """Relative deviation of the sample ratio that does no harm, see `sample_ratio.share_is_confirmed`."""
@@ -46,8 +49,9 @@ class StepSettings:
     revision: int
     epoch: int
     attempt: int
-    since: int
-    before: int  # how long before `since` the baseline's events count
+    since: int  # the step is judged by the events since then
+    before: int  # how long before `since` the baseline's events count as well
+    rewards_since: int | None  # from when on events count for the rewards of a bandit; None: it is no bandit
     variants: tuple[RolloutVariant, ...]
     shares: tuple[float, ...]  # of each variant, 0 to 1
     by_share: (
@@ -76,7 +80,8 @@ class StepSettings:
     @property
     def begin(self) -> int:
         """From when on predictions are read."""
-        return self.since - self.before
+        begin = self.since - self.before
+        return max(0, begin if self.rewards_since is None else min(begin, self.rewards_since))
 
     @property
     def candidates(self) -> range:
@@ -84,25 +89,15 @@ class StepSettings:
         return range(1, len(self.variants))
 
 
-def step_settings(pipeline: Pipeline, record: RolloutRecord, since: int | None = None) -> StepSettings:
+def step_settings(pipeline: Pipeline, record: RolloutRecord) -> StepSettings:
     """The settings of the record's current step.
 
     Raises:
         EvaluationError: the pipeline has no rollout, or the record has no candidate or no progress.
         PlanError: the classes of a model of several classes are not known.
     """
-    rollout = pipeline.rollout
-    if rollout is None:
-        raise EvaluationError(
-            f"{pipeline.named}: expected the section `rollout`, found none: write it (`millstream docs rollouts`)"
-        )
-    if record.pipeline != pipeline.name or len(record.variants) < 2:
-        raise EvaluationError(
-            f"rollout of {record.pipeline}, revision {record.revision}: expected one of {pipeline.name} with a baseline and a "
-            f"candidate, found {len(record.variants)} variants: start a rollout"
-        )
-    progress = _progress(record)
-    began = since if since is not None else record.at if progress is None else progress.since
+    rollout, memory = _rollout(pipeline, record), _memory(record)
+    progress, maturity = memory.progress, maturity_ms(pipeline)
     rules, metrics = metric_rules(pipeline), rollout.metrics
     drift, labels, reward = metrics.input_drift, pipeline.labels, metrics.reward
     shares = tuple(share / SLOTS for share in record.shares)
@@ -110,16 +105,17 @@ def step_settings(pipeline: Pipeline, record: RolloutRecord, since: int | None =
         pipeline=pipeline.name,
         rollout=record.rollout,
         revision=record.revision,
-        epoch=1 if progress is None else progress.epoch,
-        attempt=1 if progress is None else progress.attempt,
-        since=began,
+        epoch=progress.epoch,
+        attempt=progress.attempt,
+        since=progress.since,
         before=BEFORE_MS if shares[0] == 0 and record.strategy != "bandit" else 0,
+        rewards_since=None if memory.arms is None else _rewards_since(progress, memory.arms, maturity),
         variants=record.variants,
         shares=shares,
         by_share=record.strategy != "bandit",
         paired=_is_paired(pipeline, record),
         scoring=_scoring(pipeline),
-        maturity=maturity_ms(pipeline),
+        maturity=maturity,
         early=0 if labels is None else round(labels.early * 1000),
         window=max(round(pipeline.comparison.window * 1000), 1),
         quality=tuple(rule for rule in rules if not rule.service),
@@ -156,14 +152,33 @@ def shadow_record(pipeline: Pipeline, shadow: Shadow, *, baseline: int, since: i
     )  # fmt: skip
 
 
-def _progress(record: RolloutRecord) -> Progress | None:
-    """None: the strategy remembers nothing."""
+def _rollout(pipeline: Pipeline, record: RolloutRecord) -> Rollout:
+    """The section, if the record is one of its rollouts."""
+    if pipeline.rollout is None:
+        raise EvaluationError(
+            f"{pipeline.named}: expected the section `rollout`, found none: write it (`millstream docs rollouts`)"
+        )
+    if record.pipeline != pipeline.name or len(record.variants) < 2:
+        raise EvaluationError(
+            f"rollout of {record.pipeline}, revision {record.revision}: expected one of {pipeline.name} with a baseline and a "
+            f"candidate, found {len(record.variants)} variants: start a rollout"
+        )
+    return pipeline.rollout
+
+
+def _memory(record: RolloutRecord) -> Memory:
+    """What the strategy remembers. If that is nothing, the step began with the record."""
     if "since" not in json.loads(record.strategy_state):
-        return None
+        return Memory(Progress("", since=record.at))
     try:
-        return Progress.from_json(record.strategy_state)
+        return Memory.of(record)
     except ValueError as error:
         raise EvaluationError(f"rollout of {record.pipeline}, revision {record.revision}: {error}") from error
+
+
+def _rewards_since(progress: Progress, arms: Arms, maturity: int) -> int:
+    """Rewards that had not matured at the last update are of events since then, also if the step began later."""
+    return min(progress.since, arms.until or progress.since) - maturity
 
 
 def _is_paired(pipeline: Pipeline, record: RolloutRecord) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
-from millstream.consumers.evaluation.intake import ComparisonIntake, LabelIntake, LetterIntake, PredictionIntake
+from millstream.consumers.evaluation.intake import ComparisonIntake, LetterIntake, PredictionIntake
+from millstream.consumers.evaluation.label_reading import LabelReading
 from millstream.consumers.evaluation.reference import read_reference
 from millstream.consumers.evaluation.settings import step_settings
 from millstream.consumers.evaluation.step_state import StepState
@@ -36,34 +38,40 @@ _FETCHED: Final = 0.25  # seconds after which fetches on their way have ended: e
 REFRESH_EVERY: Final = 60.0  # seconds between two looks for new partitions
 
 
+@dataclass(frozen=True, slots=True)
+class _Undone:
+    """Records that are not decoded yet."""
+
+    topic: str
+    intake: Callable[[Fetched], Rows]
+    add: Callable[[Rows], None]
+    fetched: Fetched
+
+
 class StepEvaluator:
     """Reads a step's topics from its beginning, without a group, and says what they show. For one thread.
 
     A new step (another epoch) needs a new evaluator. A record of the same epoch (such as a pause) does not.
     """
 
-    def __init__(self, pipeline: Pipeline, record: RolloutRecord, *, since: int | None = None) -> None:
+    def __init__(self, pipeline: Pipeline, record: RolloutRecord) -> None:
         """Connect, and read a sample of the events before the step if the drift of inputs is watched.
 
         Args:
             pipeline: with the section `rollout`.
             record: the rollout's newest record.
-            since: when the step began, ms since the epoch; by default, that of the `Progress` in the record, or the
-                record's time.
 
         Raises:
             EvaluationError: the record is of another pipeline, or has no candidate.
             PlanError: the classes of a model of several classes are not known.
             BrokerUnreachableError: no broker answers.
-            TopicError: a topic is missing.
-            SchemaError: the labels' schema is missing, or lacks a field that the pipeline file names.
+            TopicError: a topic is missing, other than that of the labels.
             SchemaUnavailable: the registry does not answer.
         """
-        self.settings = step_settings(pipeline, record, since)
+        self.settings = step_settings(pipeline, record)
         store = open_store(pipeline)
         earlier = earlier_ratios(read_figures(pipeline, store), record.rollout, self.settings.epoch)
         self.state = StepState(self.settings, earlier)
-        self.unreadable = 0  # records that broke the decoder
         client = pipeline.client_config()
         self._predictions = PredictionIntake(self.state, store, pipeline.output.format)
         begin = self.settings.begin
@@ -74,16 +82,16 @@ class StepEvaluator:
             self.intakes[pipeline.output.topic] = self._predictions.rows
             self.intakes[pipeline.dead_letters.topic] = LetterIntake(self.state, store).rows
         self._refreshed = time.monotonic()
-        self._undone: deque[tuple[Callable[[Fetched], Rows], Callable[[Rows], None], Fetched]] = deque()
-        self._labels: SinceReader | None = None
+        self._undone = deque[_Undone]()
+        self._labels: LabelReading | None = None
         self._events = SinceReader(client, dict.fromkeys(self.intakes, begin))
         try:
             if self.settings.fields:
                 values = self._predictions.reference
                 self.state.reference = read_reference(client, pipeline.output.topic, self.settings, values)
             if pipeline.labels is not None:
-                self._label_rows = LabelIntake(pipeline.labels, self.settings, store).rows
-                self._labels = SinceReader(client, {pipeline.labels.topic: begin - self.settings.early})
+                self._labels = LabelReading(pipeline, self.settings, store)
+                self._label_topic = pipeline.labels.topic
         except BaseException:
             self.close()
             raise
@@ -96,7 +104,7 @@ class StepEvaluator:
                 has read those from before the call.
 
         Raises:
-            TopicError: a topic can't be read any more.
+            TopicError: a topic can't be read any more, other than that of the labels.
             SchemaUnavailable: the registry does not answer. The next call goes on with the same records.
         """
         self._refresh()
@@ -127,6 +135,11 @@ class StepEvaluator:
         """
         events = self._read_until()
         return events if self._labels is None else int(max(min(events, self._labels.read_until), 0))
+
+    @property
+    def label_problem(self) -> str:
+        """Why labels can't be read, without a full stop; then nothing is known of quality. Empty: they can, or there are none."""
+        return "" if self._labels is None else self._labels.problem
 
     @property
     def arrivals(self) -> Arrivals:
@@ -167,41 +180,35 @@ class StepEvaluator:
 
     def _read_events(self) -> int:
         found = self._events.read(MOST_RECORDS, _WAIT)
-        self._undone += [(self.intakes[topic], self.state.held.add, fetched) for topic, fetched in found.items()]
+        self._undone += [
+            _Undone(topic, self.intakes[topic], self.state.held.add, fetched) for topic, fetched in found.items()
+        ]
         return sum(map(len, found.values()))
 
     def _read_labels(self) -> int:
-        """Labels are not read long before their events, because they would have to be kept for so long."""
         labels = self._labels
-        if labels is None or labels.read_until > self._events.read_until + self.settings.early:
+        if labels is None:
             return 0
-        found = labels.read(MOST_RECORDS, _WAIT if self._events.is_at_end else 0)
-        self._undone += [(self._label_rows, self.state.held.add_labels, fetched) for fetched in found.values()]
-        return sum(map(len, found.values()))
+        timeout = _WAIT if self._events.is_at_end else 0
+        found = labels.read(MOST_RECORDS, timeout, self._events.read_until + self.settings.early)
+        add = self.state.held.add_labels
+        self._undone += [_Undone(self._label_topic, labels.rows, add, fetched) for fetched in found]
+        return sum(map(len, found))
 
     def _take_undone(self) -> None:
         """Decode what was fetched. If a schema can't be had, the records stay for the next time."""
         while self._undone:
-            intake, add, fetched = self._undone[0]
-            for rows in self._rows(intake, fetched):
-                add(rows)
+            undone = self._undone[0]
+            broken: list[str] = []
+            for rows in _rows(undone.intake, undone.fetched, broken):
+                undone.add(rows)
+            if broken:
+                self.state.unreadable += len(broken)
+                log.error(
+                    "evaluation: %d of %d records of topic %s break the decoder; the first one at %s",
+                    *(len(broken), len(undone.fetched), undone.topic, broken[0]),
+                )
             self._undone.popleft()
-
-    def _rows(self, intake: Callable[[Fetched], Rows], fetched: Fetched) -> list[Rows]:
-        """The rows of records. If a record breaks the decoder, only it is left out."""
-        try:
-            return [intake(fetched)]
-        except SchemaUnavailable:
-            raise
-        except Exception as error:
-            if len(fetched) == 1:
-                self.unreadable += 1
-                place = f"partition {fetched.partitions[0]}, offset {fetched.offsets[0]}"
-                log.error("evaluation: the record at %s breaks the decoder: %r", place, error)
-                return []
-            middle = len(fetched) // 2
-            parts = fetched.part(0, middle), fetched.part(middle, len(fetched))
-            return [rows for part in parts for rows in self._rows(intake, part)]
 
     def _read_until(self) -> int:
         return int(max(min(self._events.read_until, time.time() * 1000), 0))
@@ -215,3 +222,18 @@ class StepEvaluator:
             for reader in (self._events, self._labels):
                 if reader is not None:
                     reader.refresh()
+
+
+def _rows(intake: Callable[[Fetched], Rows], fetched: Fetched, broken: list[str]) -> list[Rows]:
+    """The rows of records. A record that breaks the decoder is left out alone; `broken` gets its place and the error."""
+    try:
+        return [intake(fetched)]
+    except SchemaUnavailable:
+        raise
+    except Exception as error:
+        if len(fetched) == 1:
+            broken.append(f"partition {fetched.partitions[0]}, offset {fetched.offsets[0]}: {error!r}")
+            return []
+        middle = len(fetched) // 2
+        parts = fetched.part(0, middle), fetched.part(middle, len(fetched))
+        return [rows for part in parts for rows in _rows(intake, part, broken)]

@@ -53,6 +53,7 @@ class StepState:
         self.held = HeldEvents(self.dtype, len(settings.variants), bounds)
         self._earlier = dict(earlier or {})
         self.reference: Reference | None = None
+        self.unreadable = 0  # records that broke the decoder
         self.read_until = 0  # all records of events before this time were read, ms since the epoch
 
     @property
@@ -68,7 +69,7 @@ class StepState:
 
     def evaluation(self, now: int, candidate: int) -> Evaluation:
         """What strategies decide on; see `StepEvaluator`."""
-        rows = self.rows
+        rows = self._counted
         sides = sides_of(self.settings, rows, now)
         found = self._judged(rows, sides, self._segments(rows), candidate, now)
         return Evaluation(
@@ -90,7 +91,7 @@ class StepState:
 
     def figures(self, now: int, behind: int = 0) -> StepFigures:
         """All figures; see `StepEvaluator`. `behind`: records that are not read yet."""
-        rows, settings = self.rows, self.settings
+        rows, settings = self._counted, self.settings
         sides = sides_of(settings, rows, now)
         segments = self._segments(rows)
         sampled = self.held.sampled
@@ -139,8 +140,13 @@ class StepState:
     def _segments(self, rows: Rows) -> list[Segment]:
         return list(self.segments.most_frequent(rows))
 
+    @property
+    def _counted(self) -> Rows:
+        """The events that count in comparisons. Of a bandit, older ones count only for rewards."""
+        return self.rows if self.settings.rewards_since is None else self._of_step(self.rows)
+
     def _of_step(self, rows: Rows) -> Rows:
-        return rows[rows["time"] >= self.settings.since] if self.settings.before else rows
+        return rows[rows["time"] >= self.settings.since] if self.settings.begin < self.settings.since else rows
 
     def _ratio(self, rows: Rows, candidate: int, now: int) -> Clusters | None:
         """Over all steps; None if no step has one."""
@@ -163,6 +169,8 @@ class StepState:
             for own, part in zip(self.settings.variants, self.held.sampled, strict=True)
             if part < 1
         ]
+        if self.unreadable:
+            notes.append(f"records that break the decoder, and are left out: {self.unreadable:,} (the log says why)")
         if self.held.dropped_labels:
             notes.append(
                 f"{self.held.dropped_labels:,} labels without an event were dropped, because there were too many"

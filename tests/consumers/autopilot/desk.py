@@ -69,17 +69,23 @@ class Found:
     late: int = 0  # ms that its reading is late
     rewards: tuple[Rewards, ...] = ()
     error: Exception | None = None  # raised by the next reads
-    label_error: Exception | None = None  # raised by reads with labels
+    label_problem: str = ""  # why labels can't be read
 
 
 @dataclass
 class FakeEvaluator:
     desk: Desk
     record: RolloutRecord
-    since: int
-    labels: bool
     closed: bool = False
     behind: int = 0
+
+    @property
+    def since(self) -> int:
+        return Memory.of(self.record).progress.since
+
+    @property
+    def label_problem(self) -> str:
+        return self.desk.found.label_problem
 
     @property
     def read_until(self) -> int:
@@ -93,15 +99,13 @@ class FakeEvaluator:
         found = self.desk.found
         if found.error is not None:
             raise found.error
-        if self.labels and found.label_error is not None:
-            raise found.label_error
         return 0
 
     def evaluation(self, now: int, candidate: int = 1) -> Evaluation:
         found, epoch = self.desk.found, Memory.of(self.record).progress.epoch
         verdicts = self.desk.by_candidate.get(candidate, found.verdicts)
         invalid = self.desk.invalid_of.get(candidate, found.invalid)
-        return Evaluation(epoch, now, found.labels if self.labels else 0, verdicts, invalid, 0.25)
+        return Evaluation(epoch, now, 0 if found.label_problem else found.labels, verdicts, invalid, 0.25)
 
     def rewards(self, after: int, until: int) -> tuple[Rewards, ...]:
         self.desk.asked.append((after, until))
@@ -172,14 +176,13 @@ class Desk:
         )
 
     def _reading(self) -> StepReading:
-        has_labels = self.pipeline.labels is not None
-        return StepReading(self._open, lambda: self.now, has_labels=has_labels, clock=lambda: self.now / 1000)
+        return StepReading(self._open, lambda: self.now)
 
     def _writer(self, reader: Reader) -> ControlWriter:
         return ControlWriter(reader, lambda: TopicTransaction(self.topic), ROLLOUT.reserved_id)
 
-    def _open(self, record: RolloutRecord, since: int, *, labels: bool) -> FakeEvaluator:
-        self.opened.append(FakeEvaluator(self, record, since, labels))
+    def _open(self, record: RolloutRecord) -> FakeEvaluator:
+        self.opened.append(FakeEvaluator(self, record))
         return self.opened[-1]
 
     def _checked(self, version: int, current: RolloutRecord | None) -> tuple[Steps, Entry] | str:

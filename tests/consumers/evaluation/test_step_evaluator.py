@@ -12,14 +12,14 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from millstream.consumers.evaluation import step_evaluator
+from millstream.consumers.evaluation import label_reading, step_evaluator
 from millstream.consumers.evaluation.records import key_of
 from millstream.consumers.evaluation.step_evaluator import StepEvaluator
 from millstream.consumers.evaluation.topic import FiguresPublisher, read_figures
 from millstream.consumers.rollout.progress import Progress
 from millstream.consumers.schema_store import open_store
 from millstream.topics.errors import TopicError
-from tests.broker.clients import produce, read_all, wait_until
+from tests.broker.clients import create_topic, produce, read_all, wait_until
 from tests.consumers.evaluation.scene import (
     FILE,
     MINUTE,
@@ -204,9 +204,56 @@ def test_record_that_breaks_the_decoder_is_left_out_alone(pipeline: Pipeline, mo
 
         monkeypatch.setitem(evaluator.intakes, pipeline.output.topic, breaks)
         found = read(evaluator)
-        assert evaluator.unreadable == 1
+    assert found.notes == ("records that break the decoder, and are left out: 1 (the log says why)",)
     lost = next(own for own in events if own.id.encode() in broken)
     assert sum(own.events for own in found.variants) == sum(own.randomised for own in events) - lost.randomised
+
+
+@pytest.mark.full
+def test_bug_that_breaks_every_record_is_logged_once_per_read(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    topics = Topics()
+    topics.write(replace(own, dead=False) for own in events_of(200))
+    write(pipeline, topics)
+
+    def breaks(_fetched: Fetched) -> Rows:
+        raise RuntimeError("broken")
+
+    with StepEvaluator(pipeline, record_of()) as evaluator:
+        monkeypatch.setitem(evaluator.intakes, pipeline.output.topic, breaks)
+        found = read(evaluator)
+    assert found.notes == ("records that break the decoder, and are left out: 200 (the log says why)",)
+    logged = [record.message for record in caplog.records if "break the decoder" in record.message]
+    assert 1 <= len(logged) < 20
+    assert f"records of topic {pipeline.output.topic} break the decoder; the first one at partition " in logged[0]
+
+
+@pytest.mark.durable
+def test_events_are_read_on_while_labels_can_not_be_read(
+    pipeline: Pipeline, kafka: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If all were read anew at each attempt, a long step would never come to its newest events."""
+    monkeypatch.setattr(label_reading, "RETRY", 0.0)
+    assert pipeline.labels is not None
+    name = f"{pipeline.labels.topic}-later"
+    pipeline = pipeline.model_copy(update={"labels": pipeline.labels.model_copy(update={"topic": name})})
+    topics = Topics()
+    topics.write(events_of(300))
+    labels = topics.records.pop("labels")
+    write(pipeline, topics)
+    with StepEvaluator(pipeline, record_of()) as evaluator:
+        found = read(evaluator)
+        assert sum(own.events for own in found.variants) == len(evaluator.state.rows[evaluator.state.rows["randomised"]])
+        assert (found.value("canary", "labelled"), evaluator.read_until > NOW) == (0, True)
+        assert evaluator.label_problem.startswith(f"topic {name}: ")
+        create_topic(kafka.bootstrap, name, 3, {"retention.ms": "-1"})
+        topics.records = {"labels": labels}
+        write(pipeline, topics)
+        wait_until(lambda: evaluator.advance(1.0) >= 0 and not evaluator.label_problem, 30, "labels to be read")
+        whole = Topics()
+        whole.write(events_of(300))
+        assert read(evaluator).to_json() == expected(pipeline, whole).to_json()
 
 
 @pytest.mark.full

@@ -14,6 +14,9 @@ from millstream.consumers.comparison.rows import id_hash
 from millstream.consumers.evaluation.intake import PredictionIntake
 from millstream.consumers.evaluation.settings import step_settings
 from millstream.consumers.evaluation.step_state import StepState
+from millstream.consumers.rollout.bandit import Arms
+from millstream.consumers.rollout.changes import Memory
+from millstream.consumers.rollout.progress import Progress
 from tests.consumers.evaluation import plain
 from tests.consumers.evaluation.scene import (
     FILE,
@@ -321,6 +324,35 @@ def test_bandit_gets_the_rewards_that_matured_in_a_time(pipeline: Pipeline) -> N
         assert whole[variant].total == pytest.approx(first[variant].total + second[variant].total)
         assert whole[variant].squares == pytest.approx(sum(own * own for own in rewards))
         assert whole[variant].design_effect >= 1
+
+
+def test_events_before_a_bandit_began_anew_count_for_its_rewards_only(pipeline: Pipeline) -> None:
+    """Its guardrails begin anew after the longest time, or when a person resumes it. Rewards may have been on their way."""
+    updated = SINCE - MINUTE
+    memory = Memory(Progress("m:2", share=3000, since=SINCE, epoch=2), replace(Arms.fresh(2), until=updated))
+    record = record_of(strategy="bandit", strategy_state=memory.to_json())
+    old = [
+        replace(own, id=f"old-{own.id}", time=own.time - 31 * MINUTE, failed=own.variant == 1 and number % 2 == 0)
+        for number, own in enumerate(EVENTS)
+        if not own.dead
+    ]
+    topics = Topics()
+    topics.write([*old, *EVENTS])
+    state = feed(state_of(pipeline, record), pipeline, in_order(topics))
+    found = state.figures(NOW)
+    compare(found, EVENTS, NOW)
+    rewards = state.rewards(updated, NOW)
+    for variant in (0, 1):
+        values = [
+            own.revenue
+            for own in (*old, *EVENTS)
+            if (own.variant, own.randomised, own.failed) == (variant, True, False)
+            and plain.is_labelled(own, NOW)
+            and own.revenue is not None
+            and own.time + MATURITY > updated
+        ]
+        assert rewards[variant].events == len(values)
+        assert rewards[variant].total == pytest.approx(sum(values))
 
 
 def test_evaluation_belongs_to_the_records_step(pipeline: Pipeline) -> None:
