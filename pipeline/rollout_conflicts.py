@@ -65,7 +65,15 @@ def strategy_conflicts(pipeline: Pipeline, rollout: Rollout, strategy: Strategy)
         yield (
             ("rollout", "metrics"),
             "expected a metric of quality, because `task: regression` has no default for its margin; found none. Write for "
-            "example: metrics: {absolute_error: {margin: 0.5}}.",
+            f"example: metrics: {{{_example('regression')}}}.",
+        )
+    if [*rollout.metrics.quality] == ["reward"] and (
+        strategy == "blue-green" or rollout.start_after_shadow is not None
+    ):
+        yield (
+            ("rollout", "metrics", "reward"),
+            "expected another metric of quality beside it, because a shadow has no reward of its own: only the primary's answer "
+            f"leads to one. Found none. Write for example `{_example(pipeline.comparison.task)}` under `metrics:`.",
         )
     if strategy == "blue-green" and not pipeline.shadows:
         yield (
@@ -85,6 +93,11 @@ def strategy_conflicts(pipeline: Pipeline, rollout: Rollout, strategy: Strategy)
                 "expected `reward`, because a bandit's shares follow it; found none. Write for example: "
                 "metrics: {reward: {field: revenue, margin: 0.5}}.",
             )
+
+
+def _example(task: str) -> str:
+    """A metric of quality."""
+    return "absolute_error: {margin: 0.5}" if task == "regression" else "accuracy: {margin: 0.01}"
 
 
 def _model_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:

@@ -12,9 +12,16 @@ from millstream.consumers.evaluation.figures import CandidateVerdicts
 from millstream.consumers.evaluation.latency import latency_verdict
 from millstream.consumers.evaluation.ratio import ratio_faults
 from millstream.consumers.evaluation.segments import MOST_SEGMENTS
-from millstream.consumers.evaluation.sides import clusters_of, differences_of, labels_came
-from millstream.consumers.rollout.clusters import paired
-from millstream.consumers.rollout.judging import Bounds, Levels, bounds, bounds_of_difference, verdict
+from millstream.consumers.evaluation.sides import BOUNDED, clusters_of, differences_of, labels_came
+from millstream.consumers.rollout.clusters import Clusters, paired
+from millstream.consumers.rollout.judging import (
+    Bounds,
+    Levels,
+    bounds,
+    bounds_of_difference,
+    bounds_without_difference,
+    verdict,
+)
 from millstream.consumers.rollout.sample_ratio import labels_are_off
 
 if TYPE_CHECKING:
@@ -25,7 +32,6 @@ if TYPE_CHECKING:
     from millstream.consumers.evaluation.segments import Segment
     from millstream.consumers.evaluation.settings import StepSettings
     from millstream.consumers.evaluation.sides import Side
-    from millstream.consumers.rollout.clusters import Clusters
     from millstream.consumers.rollout.judging import MetricRule, Verdict
 
 
@@ -81,9 +87,15 @@ def _known(found: Verdict) -> Verdict:
 
 def _bounds(settings: StepSettings, rule: MetricRule, baseline: Side, candidate: Side, levels: Levels) -> Bounds:
     scoring = settings.scoring
-    if settings.paired and not rule.exact:
-        return bounds_of_difference(rule, paired(differences_of(scoring, rule.name, baseline, candidate)), levels)
-    return bounds(rule, clusters_of(scoring, rule.name, baseline), clusters_of(scoring, rule.name, candidate), levels)
+    if not settings.paired or rule.exact:
+        return bounds(
+            rule, clusters_of(scoring, rule.name, baseline), clusters_of(scoring, rule.name, candidate), levels
+        )
+    buckets, differences = differences_of(scoring, rule.name, baseline, candidate)
+    clusters = Clusters.of(buckets, differences)
+    if rule.name in BOUNDED and len(differences) and not differences.any():
+        return bounds_without_difference(rule, clusters, levels)
+    return bounds_of_difference(rule, paired(clusters), levels)
 
 
 def _in_segments(

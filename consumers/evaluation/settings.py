@@ -99,7 +99,9 @@ def step_settings(pipeline: Pipeline, record: RolloutRecord) -> StepSettings:
     rollout, memory = _rollout(pipeline, record), _memory(record)
     progress, maturity = memory.progress, maturity_ms(pipeline)
     rules, metrics = metric_rules(pipeline), rollout.metrics
-    drift, labels, reward = metrics.input_drift, pipeline.labels, metrics.reward
+    drift, labels, is_paired = metrics.input_drift, pipeline.labels, _is_paired(pipeline, record)
+    # The primary alone acts on an event, so the event's reward says nothing about a shadow.
+    reward = None if is_paired else metrics.reward
     shares = tuple(share / SLOTS for share in record.shares)
     return StepSettings(
         pipeline=pipeline.name,
@@ -113,12 +115,12 @@ def step_settings(pipeline: Pipeline, record: RolloutRecord) -> StepSettings:
         variants=record.variants,
         shares=shares,
         by_share=record.strategy != "bandit",
-        paired=_is_paired(pipeline, record),
+        paired=is_paired,
         scoring=_scoring(pipeline),
         maturity=maturity,
         early=0 if labels is None else round(labels.early * 1000),
         window=max(round(pipeline.comparison.window * 1000), 1),
-        quality=tuple(rule for rule in rules if not rule.service),
+        quality=tuple(rule for rule in rules if not rule.service and (reward is not None or rule.name != "reward")),
         service=tuple(rule for rule in rules if rule.service),
         latency_quantile=metrics.latency.quantile,
         latency_at_most=metrics.latency.at_most,

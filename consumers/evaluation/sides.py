@@ -23,6 +23,8 @@ QUALITY: Final = {
 """`comparison.task` -> the metrics of events with a label. The log loss is reported only: it has no bound."""
 RARE: Final = ("errors", "dead_letters", "nan")
 """Metrics of all events."""
+BOUNDED: Final = ("accuracy", "brier")
+"""Metrics of quality whose values are from 0 to 1."""
 _LEAST_PROBABILITY: Final = 1e-15  # keeps the log loss of a certain and wrong answer finite
 
 
@@ -116,12 +118,12 @@ def clusters_of(scoring: Scoring, metric: str, side: Side) -> Clusters:
     return Clusters.of(side.bucket[mask], values)
 
 
-def differences_of(scoring: Scoring, metric: str, baseline: Side, candidate: Side) -> Clusters:
-    """The candidate's minus the baseline's values, of events that both answered."""
+def differences_of(scoring: Scoring, metric: str, baseline: Side, candidate: Side) -> tuple[Ints, Floats]:
+    """The buckets of the keys of events that both answered, and the candidate's minus the baseline's values: [events] each."""
     masks, values = zip(*(values_of(scoring, metric, side) for side in (baseline, candidate)), strict=True)
     both = masks[0] & masks[1]
     first, second = (own[both[mask]] for own, mask in zip(values, masks, strict=True))
-    return Clusters.of(baseline.bucket[both], second - first)
+    return baseline.bucket[both], second - first
 
 
 def labels_came(side: Side) -> Clusters:

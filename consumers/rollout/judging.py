@@ -21,7 +21,7 @@ import numpy as np
 
 from millstream.consumers.rollout.boundaries import one_sided, widened
 from millstream.consumers.rollout.clusters import Clusters, Difference, unpaired
-from millstream.consumers.rollout.proportions import Interval, difference_interval
+from millstream.consumers.rollout.proportions import Interval, difference_interval, proportion_interval
 
 if TYPE_CHECKING:
     from millstream.schemas.arrays import Floats, Ints
@@ -123,6 +123,18 @@ def bounds_of_difference(rule: MetricRule, difference: Difference, levels: Level
     )
     known = np.nan_to_num(benefit)
     return Bounds(benefit, known - below, known + above)
+
+
+def bounds_without_difference(rule: MetricRule, events: Clusters, levels: Levels) -> Bounds:
+    """Of versions that answered the same events, and no value differed. Differences are from -1 to 1.
+
+    They have no variance that could be estimated. But if many differed by now, one of these events would have shown it.
+    """
+    below, above = (
+        np.where(events.effective >= rule.least_clusters, proportion_interval(0, events.events, level).upper, np.inf)
+        for level in (levels.promotion, levels.rollback)
+    )
+    return Bounds(np.zeros_like(below), -below, above)
 
 
 def bounds(rule: MetricRule, baseline: Clusters, candidate: Clusters, levels: Levels) -> Bounds:

@@ -78,6 +78,14 @@ def test_without_the_section_there_is_no_rollout(tmp_path: Path) -> None:
         ("strategy: bandit, arms: [2, 3], least_share: 34", "rollout.least_share: expected whole percent"),
         ("strategy: bandit, arms: [2], least_share: 1.5%", "rollout.least_share: expected whole percent"),
         ("strategy: blue-green", "rollout.strategy: expected `shadows:` with the candidate's version"),
+        (
+            "strategy: blue-green, metrics: {reward: {field: r, margin: 1}}",
+            "rollout.metrics.reward: expected another metric of quality beside it, because a shadow has no reward of its own",
+        ),
+        (
+            "start_after_shadow: 2h, metrics: {reward: {field: r, margin: 1}}",
+            "rollout.metrics.reward: expected another metric of quality beside it",
+        ),
         ("strategy: bluegreen", "rollout.strategy: expected canary, blue-green, ab, bandit or manual, found"),
         ("", "rollout.strategy: expected `labels:`, because `strategy: canary` compares the versions by them"),
         (
@@ -130,7 +138,12 @@ def test_regression_needs_a_margin(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("strategy", "places"),
-    [("manual", []), ("canary", []), ("blue-green", [("rollout", "strategy")]), ("bandit", [("rollout", "arms")])],
+    [
+        ("manual", []),
+        ("canary", []),
+        ("blue-green", [("rollout", "metrics", "reward"), ("rollout", "strategy")]),
+        ("bandit", [("rollout", "arms")]),
+    ],
 )
 def test_another_strategy_than_the_files_is_checked_too(
     tmp_path: Path, strategy: Strategy, places: list[tuple[str, ...]]

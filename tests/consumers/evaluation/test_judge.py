@@ -292,6 +292,25 @@ def test_shadow_is_compared_event_by_event(shadowed: Pipeline) -> None:
     )
 
 
+def test_shadow_that_answers_like_the_primary_passes(shadowed: Pipeline) -> None:
+    """Such as the same model, exported again. It has no reward of its own: only the primary acts on an event."""
+    record = shadow_record(shadowed, shadowed.shadows[0], baseline=1, since=SINCE)
+    for count, outcome in ((3000, "pass"), (100, "undecided")):
+        state = state_of(shadowed, record)
+        rows = rows_of(state, count, share=0.0)
+        rows["other_score"], rows["other_ms"] = rows["score"], rows["ms"]
+        verdicts, _ = judged(state, rows)
+        assert {verdicts[metric].outcome for metric in ("accuracy", "brier")} == {outcome}
+        assert verdicts["accuracy"].estimate == 0
+        assert "reward" not in verdicts
+        assert state.figures(NOW).value("next", "reward") is None
+    state = state_of(shadowed, record)
+    rows = rows_of(state, 3000, share=0.0)
+    rows["hash"] %= 20  # a few keys prove nothing
+    rows["other_score"] = rows["score"]
+    assert judged(state, rows)[0]["accuracy"].outcome == "undecided"
+
+
 def test_comparisons_of_other_versions_do_not_count(shadowed: Pipeline) -> None:
     topics = Topics()
     topics.compare(events_of(20))

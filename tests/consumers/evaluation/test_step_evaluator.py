@@ -139,9 +139,7 @@ def test_figures_are_published_again_after_a_record_was_refused(pipeline: Pipeli
     """A writer whose record has failed writes nothing any more. The figures of the next look must not fail because of that."""
     assert pipeline.rollout is not None
     small = make_topic(1, cleanup_policy="compact", max_message_bytes="50000")
-    pipeline = pipeline.model_copy(
-        update={"rollout": pipeline.rollout.model_copy(update={"evaluations": small})}
-    )
+    pipeline = pipeline.model_copy(update={"rollout": pipeline.rollout.model_copy(update={"evaluations": small})})
     store, figures = open_store(pipeline), state_of(pipeline).figures(NOW)
     publisher = FiguresPublisher(pipeline, store)
     with pytest.raises(TopicError, match=rf"could not be written to topic {small}"):
@@ -244,7 +242,9 @@ def test_events_are_read_on_while_labels_can_not_be_read(
     write(pipeline, topics)
     with StepEvaluator(pipeline, record_of()) as evaluator:
         found = read(evaluator)
-        assert sum(own.events for own in found.variants) == len(evaluator.state.rows[evaluator.state.rows["randomised"]])
+        assert sum(own.events for own in found.variants) == len(
+            evaluator.state.rows[evaluator.state.rows["randomised"]]
+        )
         assert (found.value("canary", "labelled"), evaluator.read_until > NOW) == (0, True)
         assert evaluator.label_problem.startswith(f"topic {name}: ")
         create_topic(kafka.bootstrap, name, 3, {"retention.ms": "-1"})
