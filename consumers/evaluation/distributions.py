@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from millstream.consumers.evaluation.rows import buckets
 from millstream.consumers.rollout.clusters import Clusters
 from millstream.consumers.rollout.drift import Drift, binned, drift, edges_of
 from millstream.consumers.rollout.judging import Levels, Outcome, Verdict
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from millstream.consumers.evaluation.rows import Rows
     from millstream.consumers.evaluation.settings import StepSettings
     from millstream.consumers.evaluation.sides import Side
-    from millstream.schemas.arrays import Floats
+    from millstream.schemas.arrays import Floats, Ints
 
 _FIRST: Final = 1000  # scores of the baseline that fix the bins
 _LEAST: Final = 100  # values of each distribution, from which an estimate is trusted
@@ -46,9 +47,8 @@ def score_drift(baseline: Side, candidate: Side, level: float) -> Drift | None:
     edges = edges_of(scores[0][order[:_FIRST]])
     if not len(edges):
         return None
-    above = Clusters.of(baseline.bucket[known], (scores[0] > edges[len(edges) // 2]).astype(np.float64))
-    effect = float(above.design_effect())
-    return drift(binned(scores[0], edges), binned(scores[1], edges), level, effect if np.isfinite(effect) else 1.0)
+    effect = _design_effect(baseline.bucket[known], scores[0], edges)
+    return drift(binned(scores[0], edges), binned(scores[1], edges), level, effect)
 
 
 def score_verdict(settings: StepSettings, baseline: Side, candidate: Side, levels: Levels) -> Verdict | None:
@@ -72,4 +72,19 @@ def input_drifts(settings: StepSettings, reference: Reference | None, rows: Rows
         if min(np.isfinite(before).sum(), np.isfinite(after).sum()) < _LEAST:
             continue
         edges = edges_of(before)
-        yield name, drift(binned(before, edges), binned(after, edges), settings.level / len(settings.fields))
+        known = np.isfinite(after)
+        effect = _design_effect(buckets(rows)[known], after[known], edges)
+        yield name, drift(binned(before, edges), binned(after, edges), settings.level / len(settings.fields), effect)
+
+
+def _design_effect(bucket: Ints, values: Floats, edges: Floats) -> float:
+    """How many events count as one, because those of a key are alike: by whether they are above the middle of the bins.
+
+    Args:
+        bucket: of each event's key.
+        values: of each event; finite.
+        edges: of the bins.
+    """
+    above = Clusters.of(bucket, (values > edges[len(edges) // 2]).astype(np.float64))
+    effect = float(above.design_effect())
+    return effect if np.isfinite(effect) else 1.0

@@ -208,6 +208,21 @@ def test_changed_inputs_make_the_comparison_invalid(tmp_path: Path) -> None:
         assert state.figures(NOW).value("", "input_psi:amount") is not None
 
 
+def test_field_of_keys_with_many_events_has_not_changed(tmp_path: Path) -> None:
+    """As many events of a few keys prove little, because all events of a key have the same value."""
+    text = pipeline_of(tmp_path).path.read_text(encoding="utf-8")
+    pipeline = load(tmp_path, text + "    input_drift: {fields: [amount], at_most: 0.1}\n")
+    alarms = 0
+    for seed in range(10):
+        state, rng = state_of(pipeline), np.random.default_rng(seed)
+        state.reference = Reference(rng.normal(size=(COUNT, 1)))
+        rows = rows_of(state, seed=seed)
+        keys = rng.integers(0, 30, COUNT)
+        rows["hash"], rows["fields"][:, 0] = keys, rng.normal(size=30)[keys]
+        alarms += any("the field amount" in why for why in judged(state, rows)[1].invalid)
+    assert alarms == 0
+
+
 def test_candidate_at_100_percent_is_compared_with_the_baseline_of_before(pipeline: Pipeline) -> None:
     progress = Progress("m:2", "watching", step=2, share=SLOTS, since=SINCE, epoch=3, attempts=(1, 1, 1))
     state = state_of(pipeline, record_of(ranges=whole(1), strategy_state=progress.to_json()))
