@@ -96,9 +96,7 @@ def _breaches(found: Evaluation, doubts: tuple[str, ...]) -> list[Verdict]:
     return [own for own in found.verdicts if own.outcome == "breach" and (own.service or not invalid)]
 
 
-def _stopped(
-    rules: BanditRules, progress: Progress, arms: Arms, breached: Sequence[bool], why: str
-) -> BanditDecision:
+def _stopped(rules: BanditRules, progress: Progress, arms: Arms, breached: Sequence[bool], why: str) -> BanditDecision:
     """Arms with a breach get no more events. Without any other arm, the rollout has ended.
 
     The next update counts the rewards: a breach also counts while labels can't be read, and rewards are missing.

@@ -57,7 +57,7 @@ def event_row(segments: int, fields: int) -> np.dtype[np.void]:
         ("reward", np.float64),  # NaN: none
         ("labelled", np.int64),  # time of the label's record; -1: none
         ("label_position", np.int64),
-        ("segments", np.uint16, (segments,)),  # codes of `Texts`
+        ("segments", np.uint16, (segments,)),  # codes of `Segments`
         ("fields", np.float64, (fields,)),
     ]
     return np.dtype(columns)

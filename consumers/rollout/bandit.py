@@ -15,9 +15,8 @@ old rewards must fade faster than the season, or rewards must be relative, such 
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from scipy.special import log_ndtr
@@ -25,7 +24,7 @@ from scipy.special import log_ndtr
 from millstream.consumers.rollout.slots import SLOTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from millstream.schemas.arrays import Floats
 
@@ -76,19 +75,9 @@ class Arms:
         none = (0.0,) * arms
         return cls(none, none, none, (False,) * arms, rounded(np.full(arms, 1 / arms), UNIT, (False,) * arms))
 
-    @property
-    def propensities(self) -> tuple[float, ...]:
-        """The probability that an event gets each arm; for the predictions."""
-        return tuple(share / SLOTS for share in self.shares)
-
-    def to_json(self) -> str:
-        """For the control record."""
-        return json.dumps(asdict(self))
-
     @classmethod
-    def from_json(cls, text: str) -> Arms:
-        """What `to_json` wrote."""
-        found = json.loads(text)
+    def of(cls, found: Mapping[str, Any]) -> Arms:
+        """What the record says of them: the fields, by name."""
         columns = {own.name: tuple(found[own.name]) for own in fields(cls) if own.name != "until"}
         return cls(**columns, until=found.get("until", 0))
 

@@ -54,14 +54,6 @@ def two_sided(variance: npt.ArrayLike, scale: float, level: float) -> Floats:
     return _where_known(known, radius)
 
 
-def evidence(estimate: npt.ArrayLike, variance: npt.ArrayLike, scale: float) -> Floats:
-    """The e-value against a difference of 0: above `1 / level`, the two-sided interval leaves out 0. Its inverse is a p-value."""
-    known = np.asarray(variance, np.float64)
-    ratio = scale**2 / known
-    found: Floats = np.exp(np.square(estimate) / known * ratio / (1 + ratio) / 2) / np.sqrt(1 + ratio)
-    return found
-
-
 def widened(radius: npt.ArrayLike, variance: npt.ArrayLike, degrees: npt.ArrayLike) -> Floats:
     """The half-width for a variance that was estimated with few degrees of freedom: Student's t in place of the normal.
 

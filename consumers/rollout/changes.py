@@ -51,7 +51,7 @@ class Memory:
         progress = Progress.from_json(record.strategy_state)
         arms = json.loads(record.strategy_state).get("arms")
         try:
-            return cls(progress, None if arms is None else Arms.from_json(json.dumps(arms)))
+            return cls(progress, None if arms is None else Arms.of(arms))
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"arms of a bandit: found {str(arms)[:80]} ({error}): start the rollout anew") from error
 

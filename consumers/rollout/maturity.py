@@ -23,17 +23,6 @@ class Matured:
     mature: Mask  # [events]
     labelled: Mask  # [events]: mature, and the label came in time
 
-    @property
-    def unmatured_share(self) -> float:
-        """Of all events; 0 without events."""
-        return float(1 - self.mature.mean()) if len(self.mature) else 0.0
-
-    @property
-    def labelled_share(self) -> float:
-        """Of the mature events; 0 without any."""
-        mature = int(self.mature.sum())
-        return float(self.labelled.sum() / mature) if mature else 0.0
-
 
 def matured(event_times: Ints, label_times: Ints, now: int, maturity: int) -> Matured:
     """Sort events by maturity.

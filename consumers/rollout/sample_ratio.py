@@ -1,10 +1,7 @@
-"""Whether the variants got the share of events that they should: if not, events are lost or added, and a comparison is invalid.
+"""Whether the variants got the share of events that they should: if not, events are lost, and a comparison is invalid.
 
-Both tests may be looked at as often as you like:
-
-- `multinomial_evidence`, exact, for events that are independent: M. Lindon, A. Malek, "Anytime-Valid Inference For Multinomial
-  Count Data", NeurIPS 2022.
-- `share_is_off`, for events that come in clusters: a key with many events shifts the counts of events although nothing is lost.
+Events come in clusters: a key with many events shifts the counts although nothing is lost. So the variance comes from the spread
+between buckets of keys. The tests may be looked at as often as you like.
 """
 
 from __future__ import annotations
@@ -12,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from scipy.special import gammaln, xlogy
 
 from millstream.consumers.rollout.boundaries import two_sided, widened
 from millstream.consumers.rollout.clusters import Clusters
@@ -21,23 +17,9 @@ from millstream.consumers.rollout.proportions import difference_interval
 if TYPE_CHECKING:
     from millstream.schemas.arrays import Floats, Mask
 
-_STRENGTH: Final = 100.0  # events that the mixture counts for, as the paper suggests for small deviations
 _ROOM: Final = 0.8  # of the tolerance; chance takes the rest
 _FOUND: Final = 0.05  # the relative loss that the test is made for
 _TOGETHER: Final = 10.0  # events of one key, if the candidate has none that could show it
-
-
-def multinomial_evidence(counts: Floats, shares: Floats) -> Floats:
-    """The logarithm of the e-value against these shares; above `log(1 / level)`, the shares are wrong.
-
-    Args:
-        counts: events of each variant, [..., variants].
-        shares: the intended ones, above 0, together 1, [variants].
-    """
-    prior = _STRENGTH * shares
-    total = gammaln(prior.sum()) - gammaln(prior.sum() + counts.sum(-1))
-    found: Floats = total + (gammaln(prior + counts) - gammaln(prior) - xlogy(counts, shares)).sum(-1)
-    return found
 
 
 def share_ratio(baseline: Clusters, candidate: Clusters, share: float) -> Clusters:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -51,7 +53,7 @@ def test_better_arm_gets_the_events_and_a_change_turns_it_around() -> None:
     arms, shares = Arms.fresh(2), []
     for look in range(80):
         rates = (0.10, 0.15) if look < 40 else (0.15, 0.10)
-        events = [int(2000 * own) for own in arms.propensities]
+        events = [2000 * own // SLOTS for own in arms.shares]
         arms = updated(
             settings_of_two, arms,
             [coins(count, int(rng.binomial(count, rate))) for count, rate in zip(events, rates, strict=True)],
@@ -97,7 +99,7 @@ def test_shares_are_exact_and_a_restart_changes_nothing(
         rewards[arm] = Rewards(events, events * mean, events * (mean**2 + spread))
         breaches = [breached and other == arm for other in range(count)]
         after = updated(own, arms, rewards, breaches)
-        assert after == updated(own, Arms.from_json(arms.to_json()), rewards, breaches)
+        assert after == updated(own, Arms.of(json.loads(json.dumps(asdict(arms)))), rewards, breaches)
         assert sum(after.shares) == SLOTS
         for share, stopped in zip(after.shares, after.stopped, strict=True):
             assert share % UNIT == 0

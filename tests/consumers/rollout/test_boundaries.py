@@ -7,25 +7,20 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from millstream.consumers.rollout.boundaries import evidence, one_sided, quantile_of_normal, two_sided, widened
+from millstream.consumers.rollout.boundaries import one_sided, quantile_of_normal, two_sided, widened
 
 LEVEL = 0.05
 
 
 @pytest.mark.parametrize(
-    ("variance", "events", "rho", "half_width", "p_value", "estimate"),
+    ("variance", "events", "rho", "half_width"),
     [  # of gbstats 0.8.0 (GrowthBook), SequentialTwoSidedTTest at 5 %
-        (0.0002033033033033033, 2_000, 0.03984006677137368, 0.044540237791478754, 0.37957050462324404, 0.03),
-        (6.131695904114525e-05, 21_000, 0.06299267656536578, 0.02543569765266202, None, 0.006),
+        (0.0002033033033033033, 2_000, 0.03984006677137368, 0.044540237791478754),
+        (6.131695904114525e-05, 21_000, 0.06299267656536578, 0.02543569765266202),
     ],
 )
-def test_two_sided_boundary_and_its_p_value_are_those_of_growthbook(
-    variance: float, events: int, rho: float, half_width: float, p_value: float | None, estimate: float
-) -> None:
-    scale = rho * np.sqrt(variance * events)
-    assert two_sided(variance, scale, LEVEL) == pytest.approx(half_width, rel=1e-9)
-    if p_value is not None:
-        assert 1 / evidence(estimate, variance, scale) == pytest.approx(p_value, rel=1e-9)
+def test_two_sided_boundary_is_that_of_growthbook(variance: float, events: int, rho: float, half_width: float) -> None:
+    assert two_sided(variance, rho * np.sqrt(variance * events), LEVEL) == pytest.approx(half_width, rel=1e-9)
 
 
 @pytest.mark.parametrize("variance", [1e-4, 0.01, 1.0, 10.0])
@@ -40,12 +35,6 @@ def test_closed_one_sided_form_is_just_above_the_exact_mixture(variance: float, 
 
     exact = brentq(excess, 0, 10_000)
     assert exact <= one_sided(variance, 1.0, level) < 1.02 * exact
-
-
-def test_interval_is_where_the_evidence_is_below_the_level() -> None:
-    variance = np.array([0.01, 0.3, 2.0])
-    edge = two_sided(variance, 0.7, LEVEL)
-    assert evidence(edge, variance, 0.7) == pytest.approx(1 / LEVEL)
 
 
 def crossings(*, sided: int, scale: float) -> float:
