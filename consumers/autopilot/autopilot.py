@@ -55,7 +55,7 @@ class Publisher(Protocol):
 
 
 class Autopilot:
-    """See the module. For one thread. It remembers nothing that the control topic doesn't."""
+    """See the module. For one thread. All that must outlive it is on the topics."""
 
     def __init__(
         self,

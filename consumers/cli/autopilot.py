@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         every = look_interval(rollout)
         log.info("autopilot of %s: %s, mode %s, looks every %g s", pipeline.name, rollout.strategy, rollout.mode, every)
         run_until_stopped(autopilot, turn, report, health, every=every, stop=stop)
-    log.info("stopped: all its state is on topic %s", rollout.topic)
+    log.info("stopped: all its state is on the topics %s and %s", rollout.topic, rollout.evaluations)
     return 0
 
 

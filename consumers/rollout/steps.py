@@ -134,8 +134,7 @@ def _without_effect(progress: Progress, found: Evaluation) -> str:
 def _missing(steps: Steps, progress: Progress, found: Evaluation) -> str:
     """Why the step is not passed; empty if it is."""
     wait = steps.watch_ms if progress.state == "watching" else steps.bake_ms
-    # At 100 %, there is no baseline to compare quality with.
-    verdicts = [own for own in found.verdicts if own.service or progress.state != "watching"]
+    verdicts = _needed(progress, found)
     if found.invalid and progress.state != "watching":
         return "the comparison is invalid: " + "; ".join(found.invalid)
     if found.now - progress.since < wait:
@@ -145,6 +144,11 @@ def _missing(steps: Steps, progress: Progress, found: Evaluation) -> str:
     if not any(own.segment is None for own in verdicts):
         return "no metric has a result"
     return "; ".join(own.words() for own in verdicts if own.outcome != "pass")
+
+
+def _needed(progress: Progress, found: Evaluation) -> list[Verdict]:
+    """The verdicts that must be good. At 100 %, there is no baseline to compare quality with."""
+    return [own for own in found.verdicts if own.service or progress.state != "watching"]
 
 
 def _missing_labels(steps: Steps, found: Evaluation) -> str:
@@ -167,7 +171,9 @@ def _breached(steps: Steps, progress: Progress, breaches: list[Verdict]) -> Deci
 
 
 def _passed(steps: Steps, progress: Progress, found: Evaluation) -> Decision:
-    reason = "all metrics passed: " + "; ".join(own.words() for own in found.verdicts if own.segment is None)
+    which = "errors and latency" if progress.state == "watching" else "all metrics"
+    told = "; ".join(own.words() for own in _needed(progress, found) if own.segment is None)
+    reason = f"{which} passed: {told}"
     if progress.state == "watching":
         return Decision("promote", reason, replace(progress, state="promoted"))
     if _following(steps, progress) in steps.approvals:

@@ -157,7 +157,8 @@ def test_blue_green_switches_at_once_and_back() -> None:
     assert decided(strategy, watched, evaluation(watched, after=4999)).action == "hold"
     assert decided(strategy, watched, evaluation(watched, (), after=5000)).reason == "no metric has a result"
     # At 100 %, quality has no baseline.
-    assert decided(strategy, watched, evaluation(watched, OPEN, after=5000)).action == "promote"
+    promoted = decided(strategy, watched, evaluation(watched, OPEN, after=5000))
+    assert (promoted.action, promoted.reason) == ("promote", "errors and latency passed: errors is good enough")
     back = decided(strategy, watched, evaluation(watched, FAILING, after=1))
     assert (back.action, back.progress.share) == ("rollback", 0)
 
