@@ -14,8 +14,8 @@ from millstream.consumers.rollout.judging import OUTCOMES, Levels, MetricRule, V
 from millstream.consumers.rollout.progress import Evaluation
 from millstream.consumers.rollout.quantiles import BINS, latency_bins, quantile_interval
 from millstream.consumers.rollout.sample_ratio import labels_are_off, share_is_confirmed, share_is_off, share_ratio
-from millstream.consumers.rollout.slots import SLOTS
 from millstream.consumers.rollout.steps import decided, started
+from millstream.pipeline.shares import SLOTS
 
 if TYPE_CHECKING:
     from millstream.consumers.rollout.steps import Steps

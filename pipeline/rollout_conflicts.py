@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from millstream.pipeline.repository import mlflow_url
 from millstream.pipeline.rollout_metrics import TASKS
-from millstream.pipeline.shares import WHOLE, parse_share, share_text
+from millstream.pipeline.shares import SLOTS, parse_share, share_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -131,9 +131,9 @@ def _step_conflicts(rollout: Rollout) -> Iterator[tuple[Loc, str]]:
             f"expected rising shares above 0% and below 100%, found {_listed(shares)}. After the last one, the candidate gets "
             "100% anyway.",
         )
-    if rollout.share is not None and not 0 < rollout.share < WHOLE:
+    if rollout.share is not None and not 0 < rollout.share < SLOTS:
         yield ("rollout", "share"), f"expected more than 0% and less than 100%, found {share_text(rollout.share)}."
-    allowed = (*shares[1:], WHOLE)  # nobody waits for the first one: `start` begins it
+    allowed = (*shares[1:], SLOTS)  # nobody waits for the first one: `start` begins it
     for share in rollout.approve:
         if share not in allowed:
             yield (
@@ -143,7 +143,7 @@ def _step_conflicts(rollout: Rollout) -> Iterator[tuple[Loc, str]]:
     if len(set(rollout.arms or ())) < len(rollout.arms or ()):
         yield ("rollout", "arms"), f"expected each version once, found {list(rollout.arms or ())}. Remove one."
     one, arms = parse_share(1), 1 + len(rollout.arms or ())
-    if rollout.least_share < one or rollout.least_share % one or rollout.least_share * arms > WHOLE:
+    if rollout.least_share < one or rollout.least_share % one or rollout.least_share * arms > SLOTS:
         yield (
             ("rollout", "least_share"),
             f"expected whole percent, at least 1% and together at most 100% for {arms} arms, found "
@@ -152,7 +152,7 @@ def _step_conflicts(rollout: Rollout) -> Iterator[tuple[Loc, str]]:
 
 
 def _rises(shares: Sequence[int]) -> bool:
-    return all(one < other for one, other in zip((0, *shares), (*shares, WHOLE), strict=True))
+    return all(one < other for one, other in zip((0, *shares), (*shares, SLOTS), strict=True))
 
 
 def _listed(shares: Sequence[int]) -> str:

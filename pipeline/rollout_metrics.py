@@ -171,3 +171,5 @@ TASKS = {
 """Metric -> the tasks (`comparison.task`) that it is made for."""
 QUALITY = (*TASKS, "reward")
 """Metrics that need labels."""
+RARE = ("errors", "dead_letters", "nan")
+"""Metrics of events that should be rare. They need no labels."""

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 
 from millstream.schemas.wording import shown
 
-WHOLE: Final = 10_000
+SLOTS: Final = 10_000
 """100 %, in slots. A slot is 0.01 %, the smallest share (docs/rollout-rules.md)."""
 _PER_PERCENT: Final = 100
 _SHARE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,18})?) ?(%?)", re.ASCII)

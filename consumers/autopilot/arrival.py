@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millstream.consumers.autopilot.words import AUTOPILOT, percent
+from millstream.consumers.autopilot.words import AUTOPILOT
 from millstream.consumers.rollout.changes import standing
 from millstream.consumers.rollout.progress import ENDED
+from millstream.consumers.rollout.slots import percent
 
 if TYPE_CHECKING:
     from millstream.consumers.autopilot.history import History

@@ -17,8 +17,8 @@ from millstream.consumers.errors import WorkerError
 from millstream.consumers.rollout.changes import Memory, decided_record, started_record
 from millstream.consumers.rollout.progress import ENDED
 from millstream.consumers.rollout.revisions import Change
-from millstream.consumers.rollout.slots import SLOTS
 from millstream.inference.errors import InferenceError
+from millstream.pipeline.shares import SLOTS
 from millstream.schemas.errors import SchemaError
 from millstream.topics.errors import TopicsError
 

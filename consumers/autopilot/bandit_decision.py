@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from millstream.consumers.autopilot.words import percent, seconds
+from millstream.consumers.autopilot.words import seconds
 from millstream.consumers.rollout.bandit import stopped, updated
 from millstream.consumers.rollout.progress import Decision
-from millstream.consumers.rollout.slots import SLOTS
+from millstream.consumers.rollout.slots import percent
+from millstream.pipeline.shares import SLOTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

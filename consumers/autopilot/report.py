@@ -7,7 +7,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from millstream.consumers.autopilot import metrics as m
-from millstream.consumers.autopilot.words import AUTOPILOT, kind_of, percent
+from millstream.consumers.autopilot.words import AUTOPILOT, kind_of
+from millstream.consumers.rollout.slots import percent
 from millstream.pipeline.printable import printable
 
 if TYPE_CHECKING:

@@ -20,8 +20,3 @@ def kind_of(reason: str) -> str:
 def seconds(ms: float) -> str:
     """A span of time, such as `12 s`."""
     return f"{max(0.0, ms) / 1000:.3g} s" if ms < 100_000 else f"{ms / 60_000:.0f} min"
-
-
-def percent(slots: int) -> str:
-    """A share, such as `5 %`."""
-    return f"{slots / 100:g} %"

@@ -17,7 +17,7 @@ from millstream.inference.repository import ModelVersion
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.rollout_conflicts import strategy_conflicts
 from millstream.pipeline.rollout_section import BASELINE, CANDIDATE, Rollout, Strategy
-from millstream.pipeline.shares import WHOLE, share_text
+from millstream.pipeline.shares import SLOTS, share_text
 from millstream.schemas.wording import dotted
 
 OTHER = "Start the rollout of another version"
@@ -84,9 +84,9 @@ def _refuse_arms(rollout: Rollout, versions: tuple[int, ...]) -> None:
     """Refuse versions that are named twice, and more than their least shares allow."""
     if len(set(versions)) < len(versions):
         raise CommandRefusedError(f"start: expected each version once, found {', '.join(map(str, versions))}.")
-    if rollout.least_share * (1 + len(versions)) > WHOLE:
+    if rollout.least_share * (1 + len(versions)) > SLOTS:
         raise CommandRefusedError(
-            f"start: expected at most {WHOLE // rollout.least_share} arms with the baseline, because each keeps "
+            f"start: expected at most {SLOTS // rollout.least_share} arms with the baseline, because each keeps "
             f"{share_text(rollout.least_share)} (`rollout.least_share`); found {1 + len(versions)}."
         )
 
@@ -114,7 +114,7 @@ def _refuse_share(strategy: Strategy, share: int | None) -> None:
             f"--share: expected `--strategy ab` or `manual` beside it, found {strategy}, whose shares are in the pipeline file. "
             "Leave it out."
         )
-    if share in (0, WHOLE) and strategy == "ab":
+    if share in (0, SLOTS) and strategy == "ab":
         raise CommandRefusedError(f"--share: expected more than 0% and less than 100%, found {share_text(share or 0)}.")
 
 

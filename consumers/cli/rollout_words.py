@@ -19,11 +19,12 @@ from millstream.consumers.rollout.judging import Levels
 from millstream.consumers.rollout.power import required_events
 from millstream.consumers.rollout.progress import ENDED
 from millstream.consumers.rollout.record import RolloutRecord
-from millstream.consumers.rollout.slots import SLOTS
+from millstream.consumers.rollout.slots import percent
 from millstream.consumers.rollout.steps import listed_commands
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable
 from millstream.pipeline.rollout_section import BASELINE
+from millstream.pipeline.shares import SLOTS
 
 PIPED_WIDTH: Final = 1000  # columns of output that doesn't go to a terminal: one line per change, for `grep`
 _POWER: Final = 0.8  # of an A/B test that `check` tells the size of
@@ -47,7 +48,7 @@ def status_lines(pipeline: Pipeline, record: RolloutRecord, now: int, seen: Sequ
     ]
     widths = [max(len(variant.name) for variant in record.variants), max(len(_version(own)) for own in record.variants)]
     lines += [
-        f"variant   {variant.name:<{widths[0]}}  {_version(variant):<{widths[1]}}  {_percent(share):>7}"
+        f"variant   {variant.name:<{widths[0]}}  {_version(variant):<{widths[1]}}  {percent(share):>7}"
         for variant, share in zip(record.variants, record.shares, strict=True)
     ]
     lines += [f"override  {line}" for line in _overrides(record)]
@@ -124,11 +125,11 @@ def _section_lines(pipeline: Pipeline) -> list[str]:
     steps = steps_of(rollout)
     match rollout.strategy:
         case "canary":
-            what = f"canary of {named}: {', '.join(map(_percent, steps.shares))}, then 100 %"
+            what = f"canary of {named}: {', '.join(map(percent, steps.shares))}, then 100 %"
         case "blue-green":
             what = f"blue-green of {named}: shadows judge it at 0 %, then 100 % at once"
         case "ab":
-            what = f"A/B test of {named}: {_percent(steps.shares[0])}, then a report"
+            what = f"A/B test of {named}: {percent(steps.shares[0])}, then a report"
         case "bandit":
             arms = ", ".join(map(str, rollout.arms or ()))
             return [f"bandit of versions {arms} beside the baseline: shares follow `{_reward(pipeline)}`"]
@@ -282,16 +283,12 @@ def _version(variant: Any) -> str:
 
 def _shares(record: RolloutRecord) -> str:
     return ", ".join(
-        f"{variant.name} {_percent(share)}" for variant, share in zip(record.variants, record.shares, strict=True)
+        f"{variant.name} {percent(share)}" for variant, share in zip(record.variants, record.shares, strict=True)
     )
 
 
 def _listed(shares: Sequence[int]) -> str:
     return "/".join(f"{share / 100:g}" for share in shares) + " %"
-
-
-def _percent(slots: int) -> str:
-    return f"{slots / 100:g} %"
 
 
 def _time(at: int) -> str:

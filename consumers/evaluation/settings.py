@@ -11,8 +11,9 @@ from millstream.consumers.rollout.changes import Memory
 from millstream.consumers.rollout.declared import maturity_ms, metric_rules
 from millstream.consumers.rollout.progress import Progress
 from millstream.consumers.rollout.record import RolloutRecord, RolloutVariant
-from millstream.consumers.rollout.slots import SLOTS, SlotRange
+from millstream.consumers.rollout.slots import SlotRange
 from millstream.consumers.shadow.compared_classes import compared_classes_of
+from millstream.pipeline.shares import SLOTS
 
 if TYPE_CHECKING:
     from millstream.consumers.rollout.bandit import Arms

@@ -10,6 +10,7 @@ import numpy as np
 from millstream.consumers.evaluation.rows import Rows, buckets
 from millstream.consumers.rollout.clusters import Clusters
 from millstream.consumers.rollout.maturity import matured
+from millstream.pipeline.rollout_metrics import RARE
 
 if TYPE_CHECKING:
     from millstream.consumers.evaluation.settings import Scoring, StepSettings
@@ -21,8 +22,6 @@ QUALITY: Final = {
     "regression": ("absolute_error", "squared_error", "reward"),
 }
 """`comparison.task` -> the metrics of events with a label. The log loss is reported only: it has no bound."""
-RARE: Final = ("errors", "dead_letters", "nan")
-"""Metrics of all events."""
 BOUNDED: Final = ("accuracy", "brier")
 """Metrics of quality whose values are from 0 to 1."""
 _LEAST_PROBABILITY: Final = 1e-15  # keeps the log loss of a certain and wrong answer finite

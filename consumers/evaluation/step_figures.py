@@ -10,7 +10,8 @@ from scipy.stats import rankdata
 from millstream.consumers.evaluation.distributions import input_drifts, score_drift
 from millstream.consumers.evaluation.figures import Figure, WindowFigures
 from millstream.consumers.evaluation.latency import latencies_of, metric_of
-from millstream.consumers.evaluation.sides import QUALITY, RARE, clusters_of
+from millstream.consumers.evaluation.sides import QUALITY, clusters_of
+from millstream.pipeline.rollout_metrics import RARE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from scipy.special import log_ndtr
 
-from millstream.consumers.rollout.slots import SLOTS
+from millstream.consumers.rollout.slots import percent
+from millstream.pipeline.shares import SLOTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,7 +53,7 @@ class BanditSettings:
         if self.arms < 2 or self.floor < UNIT or self.floor % UNIT or self.floor * self.arms > SLOTS:
             raise ValueError(
                 f"bandit: expected at least two arms and a floor in whole percent, 100 % together at most; found "
-                f"{self.arms} arms and a floor of {self.floor / 100:g} %"
+                f"{self.arms} arms and a floor of {percent(self.floor)}"
             )
         if not 0 < self.discount <= 1:
             raise ValueError(f"bandit: expected a discount above 0 and at most 1, found {self.discount:g}")

@@ -14,8 +14,9 @@ from millstream.consumers.rollout.progress import ENDED, BadCommandError, Decisi
 from millstream.consumers.rollout.record import RolloutRecord, RolloutVariant
 from millstream.consumers.rollout.revisions import Change, first_record, next_record
 from millstream.consumers.rollout.routing import FieldOverride
-from millstream.consumers.rollout.slots import SLOTS, reallocated, whole
+from millstream.consumers.rollout.slots import percent, reallocated, whole
 from millstream.consumers.rollout.steps import Steps, allowed_commands, commanded, listed_commands, started
+from millstream.pipeline.shares import SLOTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -267,9 +268,9 @@ def _shares(record: RolloutRecord, wanted: Mapping[str, int]) -> tuple[int, ...]
         shares[variant] = share
     if (together := sum(shares[1:])) > SLOTS or min(shares[1:]) < 0:
         listed = ", ".join(
-            f"{own.name} {share / 100:g} %" for own, share in zip(record.variants[1:], shares[1:], strict=True)
+            f"{own.name} {percent(share)}" for own, share in zip(record.variants[1:], shares[1:], strict=True)
         )
-        raise BadCommandError(f"set: expected shares from 0 % to 100 % together, found {listed} ({together / 100:g} %)")
+        raise BadCommandError(f"set: expected shares from 0 % to 100 % together, found {listed} ({percent(together)})")
     return (SLOTS - together, *shares[1:])
 
 

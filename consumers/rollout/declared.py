@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.consumers.rollout.bandit import BanditSettings
 from millstream.consumers.rollout.judging import MetricRule
 from millstream.consumers.rollout.steps import Steps
+from millstream.pipeline.rollout_metrics import RARE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from millstream.pipeline.rollout_metrics import Quality
     from millstream.pipeline.rollout_section import Rollout
 
-RARE: Final = ("errors", "dead_letters", "nan")
-"""Metrics of events that should be rare. They need no labels."""
 _LOWER_IS_BETTER: Final = ("brier", "absolute_error", "squared_error")
 
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from millstream.consumers.rollout.slots import SLOTS
+from millstream.pipeline.shares import SLOTS
 
 if TYPE_CHECKING:
     from millstream.consumers.rollout.judging import Verdict

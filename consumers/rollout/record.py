@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import fastavro
 
 from millstream.consumers.rollout.routing import FieldOverride, RoutingPlan
-from millstream.consumers.rollout.slots import SLOTS, Ranges, SlotRange, shares_of
+from millstream.consumers.rollout.slots import Ranges, SlotRange, shares_of
+from millstream.pipeline.rollout_section import Strategy
+from millstream.pipeline.shares import SLOTS
 from millstream.schemas.avro.each import malformation
 from millstream.schemas.avro.empty import parsed_bounded
 from millstream.schemas.avro.types import parsed
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from millstream.schemas.store import SchemaStore
 
 _SCHEMA: Final = parsed(Schema(ROLLOUT.reserved_id, ROLLOUT.name, ROLLOUT.definition))
-STRATEGIES: Final = ("canary", "blue-green", "ab", "bandit", "manual")
+STRATEGIES: Final[tuple[str, ...]] = get_args(Strategy)
 _MOST: Final = 2**53
 """No revision and no time is as large: the next one must fit into the schema, and into JSON."""
 

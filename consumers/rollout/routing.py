@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.consumers.rollout.hashes import Hashes, hashed
-from millstream.consumers.rollout.slots import SLOTS, Ranges, shares_of
+from millstream.consumers.rollout.slots import Ranges, shares_of
+from millstream.pipeline.shares import SLOTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,17 +6,16 @@ shares exact in every language, and their sum can't pass 100 %.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
+from millstream.pipeline.shares import SLOTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.schemas.arrays import Ints
-
-SLOTS: Final = 10_000
-"""All slots; also the shares' unit: a share of 10,000 is 100 %."""
 
 
 class SlotRange(NamedTuple):
@@ -38,6 +37,11 @@ def whole(variant: int = 0) -> Ranges:
     return (SlotRange(SLOTS, variant),)
 
 
+def percent(slots: int) -> str:
+    """A share for people, such as `5 %`."""
+    return f"{slots / 100:g} %"
+
+
 def shares_of(ranges: Ranges, variants: int) -> tuple[int, ...]:
     """The slots of each variant."""
     shares = [0] * variants
@@ -49,9 +53,9 @@ def shares_of(ranges: Ranges, variants: int) -> tuple[int, ...]:
 def check_shares(shares: Sequence[int]) -> None:
     """Raises BadSharesError unless the shares are at least 0 and add up to 10,000."""
     if any(share < 0 for share in shares) or sum(shares) != SLOTS:
-        listed = ", ".join(f"{share / 100:g} %" for share in shares)
+        listed = ", ".join(map(percent, shares))
         raise BadSharesError(
-            f"shares: expected at least 0 % each and 100 % together, found {listed} (together {sum(shares) / 100:g} %): "
+            f"shares: expected at least 0 % each and 100 % together, found {listed} (together {percent(sum(shares))}): "
             "lower one of them, or give the rest to the baseline"
         )
 

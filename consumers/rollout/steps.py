@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from millstream.consumers.rollout.progress import ENDED, BadCommandError, Decision, Evaluation, Progress, State
-from millstream.consumers.rollout.slots import SLOTS
+from millstream.consumers.rollout.slots import percent
+from millstream.pipeline.shares import SLOTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +65,7 @@ class Steps:
     def __post_init__(self) -> None:
         rising = all(one < other for one, other in zip(self.shares, self.shares[1:], strict=False))
         if not rising or any(not 0 <= share <= SLOTS for share in self.shares):
-            listed = ", ".join(f"{share / 100:g} %" for share in self.shares)
+            listed = ", ".join(map(percent, self.shares))
             raise ValueError(f"steps: expected rising shares from 0 % to 100 %, found {listed}: put them in order")
 
 
@@ -94,9 +95,9 @@ def started(
         share = steps.shares[0] if steps.shares else 0
     progress = Progress(candidate, share=share, since=now)
     if earlier is None or earlier.ended:
-        return Decision("start", f"{candidate} starts at {_percent(share)}", progress)
+        return Decision("start", f"{candidate} starts at {percent(share)}", progress)
     reason = (
-        f"{candidate} arrived while {earlier.candidate} was at {_percent(earlier.share)}: it starts from the first step"
+        f"{candidate} arrived while {earlier.candidate} was at {percent(earlier.share)}: it starts from the first step"
     )
     return Decision("restart", reason, progress)
 
@@ -242,7 +243,7 @@ def commanded(
             return Decision("resume", reason, progress.begun(progress.step, progress.share, now, state))
         case "set":
             if share is None or not 0 <= share <= SLOTS:
-                raise BadCommandError(f"set: expected a share from 0 % to 100 %, found {_percent(share or 0)}")
+                raise BadCommandError(f"set: expected a share from 0 % to 100 %, found {percent(share or 0)}")
             # A person has chosen the share, so a person goes on. In a manual rollout, nobody else would.
             after: State = "paused" if steps.shares else progress.state
             return Decision("set", reason, progress.begun(progress.step, share, now, after))
@@ -258,7 +259,3 @@ def allowed_commands(progress: Progress) -> tuple[str, ...]:
 def listed_commands(state: State | str, names: Sequence[str]) -> str:
     """What a person may do, for messages. While a rollout is on its way, only another one starts."""
     return ", ".join([*names, "start" if state in ENDED else "start of another version"])
-
-
-def _percent(share: int) -> str:
-    return f"{share / 100:g} %"

@@ -16,7 +16,8 @@ from millstream.consumers.demo.rollout.story import expectations
 from millstream.consumers.rollout.judging import Verdict
 from millstream.consumers.rollout.record import RolloutRecord, RolloutVariant
 from millstream.consumers.rollout.routing import route
-from millstream.consumers.rollout.slots import SLOTS, reallocated, whole
+from millstream.consumers.rollout.slots import reallocated, whole
+from millstream.pipeline.shares import SLOTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from millstream.pipeline.rollout_conflicts import strategy_conflicts
 from millstream.pipeline.rollout_section import Strategy
-from millstream.pipeline.shares import WHOLE, parse_share, share_text
+from millstream.pipeline.shares import SLOTS, parse_share, share_text
 from tests.pipeline.pipeline_files import SMALL, lines_of, load
 
 BASE = SMALL.replace("  name: m\n", "  name: m\n  version: 1\n")
@@ -16,13 +16,13 @@ LABELS = "labels: {topic: outcomes, schema: outcome, event_id: id, value: late}\
 UNLABELLED = "least_labels: 0"
 
 
-@given(st.integers(0, WHOLE))
+@given(st.integers(0, SLOTS))
 def test_share_survives_its_text(slots: int) -> None:
     assert parse_share(share_text(slots)) == slots
 
 
 @pytest.mark.parametrize(
-    ("written", "slots"), [(5, 500), (1, 100), ("0.5%", 50), (12.5, 1250), ("100 %", WHOLE), (0, 0)]
+    ("written", "slots"), [(5, 500), (1, 100), ("0.5%", 50), (12.5, 1250), ("100 %", SLOTS), (0, 0)]
 )
 def test_share_is_a_percentage(written: object, slots: int) -> None:
     assert parse_share(written) == slots

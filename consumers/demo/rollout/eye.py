@@ -12,8 +12,9 @@ from millstream.consumers.rollout.changes import Memory
 from millstream.consumers.rollout.judging import Verdict
 from millstream.consumers.rollout.progress import ENDED, Evaluation
 from millstream.consumers.rollout.record import RolloutRecord
-from millstream.consumers.rollout.slots import SLOTS
+from millstream.consumers.rollout.slots import percent
 from millstream.pipeline.pipeline import Pipeline
+from millstream.pipeline.shares import SLOTS
 from millstream.schemas.store import SchemaStore
 
 READ_SECONDS = 0.3  # how long one look may read
@@ -95,7 +96,7 @@ def step_of(record: RolloutRecord | None, pipeline: Pipeline) -> str:
     if record.state in ENDED:
         return f"version {own.version}: {state}"
     step, steps = Memory.of(record).progress.step + 1, len(pipeline.rollout.step_shares()) + 1  # the last one is 100 %
-    return f"version {own.version}, step {step} of {steps}, {record.shares[-1] / 100:g} %: {state}"
+    return f"version {own.version}, step {step} of {steps}, {percent(record.shares[-1])}: {state}"
 
 
 def _deciding(found: Evaluation) -> Verdict | None:

@@ -30,6 +30,7 @@ from millstream.consumers.observability.metric import Metric
 from millstream.consumers.observability.metrics import DEAD_LETTERS, PREDICTIONS, READY
 from millstream.consumers.rollout.progress import ENDED
 from millstream.consumers.rollout.record import RolloutRecord
+from millstream.consumers.rollout.slots import percent
 from millstream.consumers.schema_store import open_store
 from millstream.consumers.supervision.child import CommandProcess
 
@@ -221,7 +222,7 @@ def _shows(process: CommandProcess, metric: Metric) -> bool:
 def told_change(record: RolloutRecord) -> str:
     """A change and its reason, on one line. Of the metrics that passed, the reason has the deciding one only."""
     shares = ", ".join(
-        f"version {own.version} {share / 100:g} %" for own, share in zip(record.variants, record.shares, strict=True)
+        f"version {own.version} {percent(share)}" for own, share in zip(record.variants, record.shares, strict=True)
     )
     reason = re.sub(rf"(?!{METRIC})\b\w+ is good enough: benefit [^;]*; ", "", record.reason)
     return f"{record.action} by {record.by}: {shares}, {record.state} ({reason})"

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from millstream.consumers.rollout.judging import Verdict
-from millstream.consumers.rollout.slots import SLOTS
+from millstream.pipeline.shares import SLOTS
 
 SHARE_WIDTH = 40  # characters of 100 %
 LINE_WIDTH = 61  # characters of the picture of an interval

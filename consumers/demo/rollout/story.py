@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from millstream.consumers.autopilot.words import AUTOPILOT
 from millstream.consumers.rollout.record import RolloutRecord
-from millstream.consumers.rollout.slots import SLOTS
+from millstream.consumers.rollout.slots import percent
+from millstream.pipeline.shares import SLOTS
 
 BETTER, BROKEN = 2, 3
 """The versions that arrive."""
@@ -41,7 +42,7 @@ def expectations(records: Sequence[RolloutRecord], steps: Sequence[int]) -> list
             shares == [*steps, SLOTS] and better[-1].state == "promoted",
         ),
         Expectation(
-            f"Version {BROKEN} started as a canary of {steps[0] / 100:g} %, and got no larger share",
+            f"Version {BROKEN} started as a canary of {percent(steps[0])}, and got no larger share",
             bool(broken) and broken[0].action == "start" and max(map(candidates_share, broken)) == steps[0],
         ),
         Expectation(

@@ -16,7 +16,8 @@ from millstream.consumers.evaluation.step_state import StepState
 from millstream.consumers.rollout.progress import Progress
 from millstream.consumers.rollout.record import RolloutRecord, RolloutVariant
 from millstream.consumers.rollout.routing import RoutingPlan, route
-from millstream.consumers.rollout.slots import SLOTS, reallocated, whole
+from millstream.consumers.rollout.slots import reallocated, whole
+from millstream.pipeline.shares import SLOTS
 from millstream.schemas.column import column_of
 from millstream.schemas.comparisons import ComparisonEncoder, PrimaryRows, Variant
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterColumns, DeadLetterEncoder

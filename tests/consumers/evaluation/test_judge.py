@@ -16,7 +16,8 @@ from millstream.consumers.evaluation.settings import shadow_record, step_setting
 from millstream.consumers.evaluation.step_state import StepState
 from millstream.consumers.rollout.progress import Progress
 from millstream.consumers.rollout.record import RolloutVariant
-from millstream.consumers.rollout.slots import SLOTS, SlotRange, whole
+from millstream.consumers.rollout.slots import SlotRange, whole
+from millstream.pipeline.shares import SLOTS
 from tests.consumers.evaluation import plain
 from tests.consumers.evaluation.scene import (
     MATURITY,

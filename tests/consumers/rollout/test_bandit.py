@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from millstream.consumers.rollout.bandit import UNIT, Arms, BanditSettings, Rewards, best_probabilities, updated
-from millstream.consumers.rollout.slots import SLOTS, reallocated, whole
+from millstream.consumers.rollout.slots import reallocated, whole
+from millstream.pipeline.shares import SLOTS
 
 TWO = BanditSettings(2)
 NONE = Rewards(0, 0, 0)

@@ -25,8 +25,8 @@ from millstream.consumers.rollout.progress import BadCommandError, Decision
 from millstream.consumers.rollout.record import RolloutRecord
 from millstream.consumers.rollout.revisions import Change
 from millstream.consumers.rollout.routing import route
-from millstream.consumers.rollout.slots import SLOTS
 from millstream.consumers.rollout.steps import BLUE_GREEN, CANARY, MANUAL, Steps
+from millstream.pipeline.shares import SLOTS
 
 STEPS = {"canary": CANARY, "blue-green": BLUE_GREEN, "manual": MANUAL, "bandit": MANUAL}
 KEYS = [f"key-{number}".encode() for number in range(2000)]

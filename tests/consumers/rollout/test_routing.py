@@ -18,7 +18,8 @@ from scipy.stats import chi2, chi2_contingency
 
 from millstream.consumers.rollout.hashes import LIBRARY, hashed
 from millstream.consumers.rollout.routing import FieldOverride, RoutingPlan, route
-from millstream.consumers.rollout.slots import SLOTS, reallocated, whole
+from millstream.consumers.rollout.slots import reallocated, whole
+from millstream.pipeline.shares import SLOTS
 from millstream.schemas.compiled import compiled
 from millstream.schemas.packed import Packed
 from tests.native import with_native

@@ -9,15 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.consumers.rollout.slots import (
-    SLOTS,
-    BadSharesError,
-    Ranges,
-    SlotRange,
-    reallocated,
-    shares_of,
-    whole,
-)
+from millstream.consumers.rollout.slots import BadSharesError, Ranges, SlotRange, reallocated, shares_of, whole
+from millstream.pipeline.shares import SLOTS
 
 
 @st.composite

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from millstream.consumers.rollout.judging import Verdict
 from millstream.consumers.rollout.progress import BadCommandError, Decision, Evaluation, Progress
-from millstream.consumers.rollout.slots import SLOTS
 from millstream.consumers.rollout.steps import (
     AB_TEST,
     BLUE_GREEN,
@@ -23,6 +22,7 @@ from millstream.consumers.rollout.steps import (
     decided,
     started,
 )
+from millstream.pipeline.shares import SLOTS
 
 PASS = (Verdict("loss", "pass"), Verdict("errors", "pass", service=True))
 OPEN = (Verdict("loss", "undecided"), Verdict("errors", "pass", service=True))
