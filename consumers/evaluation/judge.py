@@ -12,7 +12,7 @@ from millstream.consumers.evaluation.figures import CandidateVerdicts
 from millstream.consumers.evaluation.latency import latency_verdict
 from millstream.consumers.evaluation.ratio import ratio_faults
 from millstream.consumers.evaluation.segments import MOST_SEGMENTS
-from millstream.consumers.evaluation.sides import BOUNDED, clusters_of, differences_of, labels_came
+from millstream.consumers.evaluation.sides import clusters_of, differences_of, labels_came
 from millstream.consumers.rollout.clusters import Clusters, paired
 from millstream.consumers.rollout.judging import (
     Bounds,
@@ -93,7 +93,7 @@ def _bounds(settings: StepSettings, rule: MetricRule, baseline: Side, candidate:
         )
     buckets, differences = differences_of(scoring, rule.name, baseline, candidate)
     clusters = Clusters.of(buckets, differences)
-    if rule.name in BOUNDED and len(differences) and not differences.any():
+    if rule.bounded and len(differences) and not differences.any():
         return bounds_without_difference(rule, clusters, levels)
     return bounds_of_difference(rule, paired(clusters), levels)
 

@@ -22,8 +22,6 @@ QUALITY: Final = {
     "regression": ("absolute_error", "squared_error", "reward"),
 }
 """`comparison.task` -> the metrics of events with a label. The log loss is reported only: it has no bound."""
-BOUNDED: Final = ("accuracy", "brier")
-"""Metrics of quality whose values are from 0 to 1."""
 _LEAST_PROBABILITY: Final = 1e-15  # keeps the log loss of a certain and wrong answer finite
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from millstream.pipeline.rollout_metrics import Quality
     from millstream.pipeline.rollout_section import Rollout
 
+_BOUNDED: Final = ("accuracy", "brier")
 _LOWER_IS_BETTER: Final = ("brier", "absolute_error", "squared_error")
 
 
@@ -85,7 +86,12 @@ def _of_quality(name: str, metric: Quality, rollout: Rollout) -> MetricRule:
     reward = rollout.metrics.reward
     lower = name in _LOWER_IS_BETTER or (name == "reward" and reward is not None and reward.better == "lower")
     return MetricRule(
-        name, "lower" if lower else "higher", metric.margin, metric.minimum_effect, segment_margin=metric.segment_margin
+        name,
+        "lower" if lower else "higher",
+        metric.margin,
+        metric.minimum_effect,
+        segment_margin=metric.segment_margin,
+        bounded=name in _BOUNDED,
     )
 
 

@@ -47,7 +47,8 @@ class MetricRule:
     segment_margin: float | None = (
         None  # how much worse it may be in a segment; None: segments only guard, with `margin`
     )
-    exact: bool = False  # for proportions of rare events: no normal approximation
+    exact: bool = False  # for proportions of rare events: never a normal approximation
+    bounded: bool = False  # values are from 0 to 1
     service: bool = False  # errors or latency rather than quality; it counts even if the sample ratio is off
     least_clusters: float = 50.0  # of each side, before a normal approximation is trusted
 
@@ -138,9 +139,25 @@ def bounds_without_difference(rule: MetricRule, events: Clusters, levels: Levels
 
 
 def bounds(rule: MetricRule, baseline: Clusters, candidate: Clusters, levels: Levels) -> Bounds:
-    """Of two variants that answered different events."""
-    if not rule.exact:
-        return bounds_of_difference(rule, unpaired(baseline, candidate), levels)
+    """Of two variants that answered different events.
+
+    If all values of a side are 0, or all are 1, they don't show the variance. Then bounded values are judged as rare ones.
+    """
+    if rule.exact:
+        return _exact_bounds(rule, baseline, candidate, levels)
+    found = bounds_of_difference(rule, unpaired(baseline, candidate), levels)
+    equal = [(side.total == 0) | (side.total == side.events) for side in (baseline, candidate)]
+    enough = np.minimum(baseline.effective, candidate.effective) >= rule.least_clusters
+    is_exact = rule.bounded & enough & (equal[0] | equal[1])
+    if not is_exact.any():
+        return found
+    exact = _exact_bounds(rule, baseline, candidate, levels)
+    return Bounds(
+        found.estimate, np.where(is_exact, exact.lower, found.lower), np.where(is_exact, exact.upper, found.upper)
+    )
+
+
+def _exact_bounds(rule: MetricRule, baseline: Clusters, candidate: Clusters, levels: Levels) -> Bounds:
     wide = [difference_interval(baseline, candidate, level) for level in (levels.promotion, levels.rollback)]
     estimate = candidate.mean - baseline.mean
     if rule.better == "higher":

@@ -53,7 +53,7 @@ def test_rules_have_the_metrics_options(tmp_path: Path) -> None:
     reward = "reward: {field: cost, better: lower, margin: 2, minimum_effect: 1, segment_margin: 3}"
     pipeline, _ = declared(tmp_path, f"metrics: {{accuracy: {{margin: 0.02}}, {reward}, errors: {{margin: 0.1}}}}")
     accuracy, cost, errors, _ = metric_rules(pipeline)
-    assert accuracy == MetricRule("accuracy", "higher", 0.02)
+    assert accuracy == MetricRule("accuracy", "higher", 0.02, bounded=True)
     assert cost == MetricRule("reward", "lower", 2, 1, segment_margin=3)
     assert errors == MetricRule("errors", "lower", 0.1, exact=True, service=True)
 

@@ -68,11 +68,37 @@ def test_few_clusters_are_undecided_however_different() -> None:
     assert verdict(rule, bounds(rule, Clusters.empty(), Clusters.empty(), LEVELS)).outcome == "undecided"
 
 
+def answers(events: int, wrong: int, better: str = "higher") -> Clusters:
+    is_wrong = np.arange(events) < wrong
+    return Clusters.of(np.arange(events) % BUCKETS, (is_wrong if better == "lower" else ~is_wrong).astype(np.float64))
+
+
 def test_values_that_do_not_vary_prove_nothing() -> None:
     """All answers so far were right. That is no proof of a variance of 0."""
-    rule = MetricRule("accuracy", "higher", 0.01)
-    right = Clusters.of(np.arange(500), np.ones(500))
-    assert verdict(rule, bounds(rule, right, right, LEVELS)).outcome == "undecided"
+    rule = MetricRule("loss", "higher", 0.01)
+    assert verdict(rule, bounds(rule, answers(500, 0), answers(500, 0), LEVELS)).outcome == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "outcome"),
+    [
+        ((5000, 0), (5000, 0), "pass"),
+        ((500, 0), (500, 0), "undecided"),
+        # A version that is right in 98.8 % of all events has 60 right answers in a row in half of the cases.
+        ((10_000, 10), (60, 0), "undecided"),
+        ((10_000, 10), (5000, 0), "pass"),
+        ((5000, 0), (5000, 250), "breach"),
+        ((5000, 0), (40, 40), "undecided"),  # too few keys
+    ],
+)
+@pytest.mark.parametrize("better", ["higher", "lower"])
+def test_right_answers_only_are_judged_as_rare_wrong_ones(
+    better: str, baseline: tuple[int, int], candidate: tuple[int, int], outcome: str
+) -> None:
+    rule = MetricRule("accuracy", better, 0.01, bounded=True)  # type: ignore[arg-type]
+    found = bounds(rule, answers(*baseline, better), answers(*candidate, better), LEVELS)
+    assert verdict(rule, found).outcome == outcome
+    assert found.lower <= found.estimate <= found.upper
 
 
 def test_rare_errors_are_judged_exactly() -> None:
