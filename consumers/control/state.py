@@ -27,6 +27,7 @@ class ControlState:
         self._key = pipeline.encode()
         self._pipeline = pipeline
         self._last = -1  # offset of the last record, of whichever pipeline
+        self._is_anew = False  # whether the topic was created anew, and `record` is still the state of the old one
         self.record: RolloutRecord | None = None
         self.problem = ""  # why the newest record can't be read; empty if it can
 
@@ -41,13 +42,15 @@ class ControlState:
         Raises:
             SchemaUnavailable: the record's schema can't be had at the moment. The state is as before; try again.
         """
-        # Offsets that go back are those of a topic that was created anew. Its revisions begin at 1 again.
-        current = self.record if offset > self._last else None
-        seen = self._see(current, offset, value, decode) if key == self._key else None
+        # Offsets that go back are those of a topic that was created anew. Its revisions begin at 1 again. Records of other
+        # pipelines may come before the first one of ours.
+        self._is_anew |= offset <= self._last
+        seen = self._see(offset, value, decode) if key == self._key else None
+        self._is_anew &= seen is None or not seen.counts
         self._last = offset
         return seen
 
-    def _see(self, current: RolloutRecord | None, offset: int, value: bytes | None, decode: Decode) -> Seen:
+    def _see(self, offset: int, value: bytes | None, decode: Decode) -> Seen:
         if value is None:
             self.record, self.problem = None, ""
             return Seen(offset, None, counts=True)
@@ -58,7 +61,7 @@ class ControlState:
         except BadRolloutError as error:
             self.problem = f"the record at offset {offset} can't be read: {error}"
             return Seen(offset, None, counts=False, problem=self.problem)
-        found = followed(current, record)
+        found = followed(None if self._is_anew else self.record, record)
         if found.counts:
             self.record, self.problem = found.record, ""
         return Seen(offset, record, found.counts, found.why_not)

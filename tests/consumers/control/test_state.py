@@ -6,7 +6,7 @@ from millstream.consumers.control.state import ControlState
 from millstream.consumers.rollout.record import RolloutRecord, encode_rollout
 from millstream.schemas.errors import SchemaUnavailable
 from millstream.schemas.records import ROLLOUT
-from tests.consumers.control.topic_in_memory import PIPELINE, decode, shifted, started
+from tests.consumers.control.topic_in_memory import PIPELINE, Topic, TopicReader, decode, shifted, started
 
 KEY = PIPELINE.encode()
 
@@ -90,6 +90,34 @@ def test_topic_that_was_created_anew_is_followed_from_its_begin() -> None:
     state.see(1, KEY, value(shifted(started(), "c2")), decode)
     state.see(0, KEY, value(started("c3")), decode)
     assert state.record == started("c3")
+
+
+@pytest.mark.parametrize("before", [(b"other", b"whatever"), (None, b"whatever"), (KEY, b"unreadable")])
+def test_topic_that_was_created_anew_may_begin_with_records_of_others(before: tuple[bytes | None, bytes]) -> None:
+    state = ControlState(PIPELINE)
+    state.see(0, KEY, value(started()), decode)
+    state.see(1, KEY, value(shifted(started(), "c2")), decode)
+    state.see(0, *before, decode)
+    assert state.record == shifted(started(), "c2"), "nothing of ours is known of the new topic yet"
+    seen = state.see(1, KEY, value(started("c3")), decode)
+    assert seen is not None
+    assert (seen.counts, state.record, state.problem) == (True, started("c3"), "")
+    seen = state.see(2, KEY, value(started("c4")), decode)
+    assert seen is not None
+    assert not seen.counts, "from then on, changes follow each other"
+
+
+def test_reader_goes_over_to_a_topic_that_was_created_anew() -> None:
+    topic = Topic()
+    topic.writer().write(started())
+    topic.writer().write(shifted(started(), "c2"))
+    reader = TopicReader(topic)
+    reader.read_to_end()
+    topic.recreate()
+    topic.rows.append((b"other", b"whatever"))
+    topic.writer().write(started("c3"))
+    assert [own.counts for own in reader.read_to_end()] == [True]
+    assert reader.record == started("c3")
 
 
 def test_schema_that_cannot_be_had_now_leaves_everything_as_it_is() -> None:

@@ -48,6 +48,15 @@ class Topic:
     epoch: int = 0
     interrupt: Callable[[], object] | None = None
     while_waiting: list[Callable[[], object]] = field(default_factory=list)  # one for each `poll`
+    most_polled: int | None = None  # records that one `poll` gives
+    read_errors: list[Exception | None] = field(
+        default_factory=list
+    )  # one for each `read_to_end`, which then reads nothing
+    created: int = 1  # how often
+
+    def recreate(self) -> None:
+        """Delete the topic, and create it anew."""
+        self.rows, self.created = [], self.created + 1
 
     def compacted(self) -> Topic:
         return replace(self, rows=list({row[0]: row for row in self.rows}.values()))
@@ -66,7 +75,7 @@ class TopicReader:
 
     def __init__(self, topic: Topic, pipeline: str = PIPELINE) -> None:
         self._topic = topic
-        self._next = 0
+        self._created, self._next = topic.created, 0
         self.state = ControlState(pipeline)
 
     @property
@@ -85,7 +94,7 @@ class TopicReader:
         """What happens while somebody waits happens now."""
         if self._topic.while_waiting:
             self._topic.while_waiting.pop(0)()
-        return self.read_to_end()
+        return self._read(self._topic.most_polled)
 
     def __enter__(self) -> Self:
         return self
@@ -94,8 +103,16 @@ class TopicReader:
         pass
 
     def read_to_end(self) -> list[Seen]:
-        rows = list(enumerate(self._topic.rows))[self._next :]
-        self._next = len(self._topic.rows)
+        error = self._topic.read_errors.pop(0) if self._topic.read_errors else None
+        if error is not None:
+            raise error
+        return self._read(None)
+
+    def _read(self, most: int | None) -> list[Seen]:
+        if self._created != self._topic.created:
+            self._created, self._next = self._topic.created, 0
+        rows = list(enumerate(self._topic.rows))[self._next :][:most]
+        self._next += len(rows)
         seen = (self.state.see(offset, key, value, decode) for offset, (key, value) in rows)
         return [own for own in seen if own is not None]
 
