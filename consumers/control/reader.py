@@ -54,6 +54,7 @@ class ControlReader:
         self._say = say
         self._state = ControlState(pipeline)
         self._waiting = deque[Any]()  # messages whose schema can't be had at the moment, and those behind them
+        self._seen: list[Seen] = []  # not returned yet: a call that raises leaves them to the next one
         self._reached = -1  # the next offset to come; -1: not assigned yet
         self._trouble = ""  # why the topic can't be read at the moment
         self._newest: tuple[int, bytes | None] | None = None  # offset and value of the record that is the state
@@ -97,6 +98,8 @@ class ControlReader:
     def read_to_end(self) -> list[Seen]:
         """Read all records that are committed now; returns the new ones of this pipeline.
 
+        If it raises, the next call returns also those that this one has read.
+
         Raises:
             BrokerUnreachableError: no broker answers.
             ControlTopicError: the topic does not exist, or can't be read.
@@ -110,7 +113,8 @@ class ControlReader:
             raise unreachable(self._bootstrap, error.args[0]) from None
         self._trouble = ""  # what was wrong before may be over
         self._look_again()
-        seen, moved = self._taken(), time.monotonic()
+        self._take()
+        moved = time.monotonic()
         while self._reached < end:
             if self._fetch(READ_TIMEOUT):
                 moved = time.monotonic()
@@ -118,8 +122,8 @@ class ControlReader:
                 raise ControlTopicError(
                     f"topic {self._topic} can't be read to its end: {self._trouble or 'the broker does not answer'}. Try again."
                 )
-            seen += self._taken()
-        return seen
+            self._take()
+        return self._new()
 
     def poll(self, timeout: float) -> list[Seen]:
         """Read what came since; wait up to `timeout` seconds for the first record. Call `read_to_end` once before.
@@ -130,11 +134,11 @@ class ControlReader:
             self._look_again()
             self._fetch(timeout)
         try:
-            return self._taken()
+            self._take()
         except SchemaUnavailable as error:
             self._note(f"a record's schema can't be had at the moment: {error}")
             time.sleep(timeout)  # the record is there already, so the call would not wait
-            return []
+        return self._new()
 
     def close(self) -> None:
         """Close the connection."""
@@ -209,9 +213,8 @@ class ControlReader:
             self._trouble, came = "", True
         return came
 
-    def _taken(self) -> list[Seen]:
-        """The records that were fetched, in order. Raises SchemaUnavailable; the record is then still the next one."""
-        seen = []
+    def _take(self) -> None:
+        """Apply the records that were fetched, in order. Raises SchemaUnavailable; the record is then still the next one."""
         while self._waiting:
             message = self._waiting[0]
             found = self._state.see(message.offset(), message.key(), message.value(), self._decode)
@@ -219,10 +222,13 @@ class ControlReader:
             if found is not None:
                 if found.counts:
                     self._newest = message.offset(), message.value()
-                seen.append(found)
+                self._seen.append(found)
+                self._trouble = ""
                 if found.problem:
                     self._say(f"topic {self._topic}: {found.problem}")
-        self._trouble = self._trouble if not seen else ""
+
+    def _new(self) -> list[Seen]:
+        seen, self._seen = self._seen, []
         return seen
 
     def _on_error(self, error: KafkaError) -> None:

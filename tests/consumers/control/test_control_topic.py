@@ -122,6 +122,35 @@ def test_record_whose_schema_is_away_is_read_later(tmp_path: Path, kafka: Broker
         assert len(told) == 1
 
 
+def test_records_that_were_read_before_an_error_are_not_lost(
+    tmp_path: Path, kafka: Broker, make_topic: MakeTopic
+) -> None:
+    pipeline = pipeline_on(tmp_path, kafka, compacted_topic(kafka, make_topic))
+    store, first, second = open_store(pipeline), started(), shifted(started(), "c2")
+    with open_reader(pipeline, store) as reader:
+        writer = open_writer(pipeline, store, reader)
+        writer.write(first)
+        writer.write(second)
+    away = True
+
+    def knows_the_first(value: bytes) -> RolloutRecord:
+        found = decode(value)
+        if away and found == second:
+            raise SchemaUnavailable("the registry does not answer")
+        return found
+
+    settings = pipeline.client_config(), pipeline_topic(pipeline), PIPELINE, knows_the_first
+    with ControlReader(*settings) as reader, ControlReader(*settings) as follower:
+        for own in (reader, follower):
+            with pytest.raises(SchemaUnavailable):
+                own.read_to_end()
+        assert [seen.record for seen in follower.poll(0.01)] == [first]
+        away = False
+        assert [seen.record for seen in reader.read_to_end()] == [first, second]
+        assert [seen.record for seen in follower.read_to_end()] == [second]
+        assert reader.read_to_end() == []
+
+
 def test_missing_topic_is_named_and_created(tmp_path: Path, kafka: Broker, make_topic: MakeTopic) -> None:
     other = make_topic()
     pipeline = pipeline_on(tmp_path, kafka, f"{other}-control")
