@@ -91,5 +91,4 @@ class Control:
         """Write a change. Raises as `ControlWriter.write`: ChangeRefusedError if somebody else made one in between."""
         if self._writer is None:
             self._writer = self._open_writer(self)
-        self._writer.write(record, check)
-        self.read_to_end()
+        self._writer.write(record, check)  # it reads the change back with this reader

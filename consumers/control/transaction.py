@@ -88,7 +88,9 @@ class KafkaTransaction:
         try:
             self._step(lambda: self._producer.init_transactions(STEP_TIMEOUT))
         except AbandonedError as error:
-            raise ControlTopicError(f"topic {self._topic}: {error}. Nothing was written. Try again.") from None
+            raise ControlTopicError(
+                f"topic {self._topic}: {error}. Look at the state (`millstream rollout status PIPELINE`), then try again."
+            ) from None
         self._take_log()
 
     def commit(self, rows: Sequence[tuple[bytes, bytes | None]], check: Check) -> None:

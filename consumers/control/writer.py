@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from typing import TYPE_CHECKING, Final, Protocol
@@ -10,12 +11,16 @@ from millstream.consumers.control.errors import ChangeRefusedError, ControlTopic
 from millstream.consumers.control.transaction import AbandonedError, Transaction
 from millstream.consumers.rollout.record import encode_rollout
 from millstream.consumers.rollout.revisions import StaleRevisionError, refuse_stale
+from millstream.schemas.errors import SchemaUnavailable
+from millstream.topics.errors import BrokerUnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.consumers.control.state import Seen
     from millstream.consumers.rollout.record import RolloutRecord
+
+log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS: Final = 5  # of a write that other writers, or the broker, interrupt before it is known who wins
 PAUSE: Final = 0.5  # seconds before another attempt, at most, so that the other writer can finish
@@ -66,7 +71,7 @@ class ControlWriter:
         readers which still have the old state forget it.
 
         Raises:
-            ChangeRefusedError: somebody else changed the rollout in the meantime. Nothing was written.
+            ChangeRefusedError: somebody else changed the rollout in the meantime. The change does not count.
             ControlTopicError: the topic can't be written or read.
             BrokerUnreachableError: no broker answers.
             SchemaUnavailable: the newest record's schema can't be had at the moment.
@@ -87,19 +92,36 @@ class ControlWriter:
     def _write(self, record: RolloutRecord, check: Callable[[], None]) -> None:
         with self._transaction() as transaction:
             transaction.begin()
-            self._reader.read_to_end()
-            newest = self._reader.record
-            if newest is not None and newest.change_id == record.change_id:
+            if _counts(record, self._reader.read_to_end()):
                 return  # an earlier attempt was committed, and the broker's answer was lost
             try:
-                refuse_stale(record.pipeline, newest, record.replaces)
+                refuse_stale(record.pipeline, self._reader.record, record.replaces)
             except StaleRevisionError as error:
                 raise ChangeRefusedError(f"{error}: millstream rollout status PIPELINE") from None
             forget = [(record.key, None)] if self._reader.unknown else []
             transaction.commit([*forget, (record.key, encode_rollout(record, self._schema_id))], check)
         # A broker that doesn't fence, such as the embedded one, lets both of two writers commit. The topic's order decides.
-        for seen in self._reader.read_to_end():
-            if seen.record is not None and seen.record.change_id == record.change_id and not seen.counts:
-                raise ChangeRefusedError(
-                    f"rollout of {record.pipeline}: {seen.problem}. Look at the new state, then decide again"
-                )
+        try:
+            seen = self._reader.read_to_end()
+        except (ControlTopicError, BrokerUnreachableError, SchemaUnavailable) as error:
+            log.warning(
+                "rollout of %s: revision %d (%s) is written, but can't be read back: %s",
+                record.pipeline,
+                record.revision,
+                record.action,
+                error,
+            )
+        else:
+            _counts(record, seen)
+
+
+def _counts(record: RolloutRecord, seen: list[Seen]) -> bool:
+    """Whether the change is among the records of the topic. Raises ChangeRefusedError: it is, but another one came before it."""
+    own = next((each for each in seen if each.record is not None and each.record.change_id == record.change_id), None)
+    if own is None:
+        return False
+    if not own.counts:
+        raise ChangeRefusedError(
+            f"rollout of {record.pipeline}: {own.problem}. Look at the new state, then decide again"
+        )
+    return True

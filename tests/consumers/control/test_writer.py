@@ -4,7 +4,9 @@ from millstream.consumers.control import writer
 from millstream.consumers.control.errors import ChangeRefusedError, ControlTopicError
 from millstream.consumers.control.writer import ControlWriter
 from millstream.consumers.rollout.record import encode_rollout
+from millstream.schemas.errors import SchemaUnavailable
 from millstream.schemas.records import ROLLOUT
+from millstream.topics.errors import BrokerUnreachableError
 from tests.consumers.control.topic_in_memory import (
     PIPELINE,
     Topic,
@@ -83,6 +85,44 @@ def test_write_whose_answer_is_lost_is_not_written_twice() -> None:
     )
     one.write(started())
     assert len(topic.rows) == 1
+
+
+def test_write_whose_answer_is_lost_counts_although_others_build_on_it() -> None:
+    topic, begun = Topic(), list[int]()
+
+    def transaction() -> TopicTransaction:
+        begun.append(len(begun))
+        if len(begun) == 2:
+            topic.writer().write(shifted(started("c1"), "c2", by="bob"))
+        return TopicTransaction(topic, answer_lost=len(begun) == 1)
+
+    ControlWriter(TopicReader(topic), transaction, ROLLOUT.reserved_id).write(started("c1"))
+    assert topic.state().record == shifted(started("c1"), "c2", by="bob")
+    assert (len(topic.rows), len(begun)) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ControlTopicError("the topic can't be read to its end"),
+        BrokerUnreachableError("no broker answers"),
+        SchemaUnavailable("the registry is away"),
+    ],
+)
+def test_change_that_is_written_but_not_read_back_is_no_failure(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = Topic(read_errors=[None, error])
+    topic.writer().write(started())
+    assert topic.state().record == started()
+    assert f"revision 1 (start) is written, but can't be read back: {error}" in caplog.text
+
+
+def test_topic_that_cannot_be_read_before_is_a_failure_and_nothing_is_written() -> None:
+    topic = Topic(read_errors=[ControlTopicError("the topic can't be read to its end")])
+    with pytest.raises(ControlTopicError, match="can't be read to its end"):
+        topic.writer().write(started())
+    assert topic.rows == []
 
 
 def test_writer_that_never_gets_its_turn_says_so() -> None:
