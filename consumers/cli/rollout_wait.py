@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Final
 
-from millstream.consumers.cli.rollout_words import as_json, change_line
+from millstream.consumers.cli.rollout_words import DELETED, as_json, change_line
 from millstream.consumers.control.errors import CommandRefusedError
 from millstream.consumers.control.reader import ControlReader
 from millstream.consumers.models.pipeline_models import PipelineModels
@@ -33,34 +33,52 @@ def wait(pipeline: Pipeline, reader: ControlReader, args: argparse.Namespace) ->
     if version is None and reader.record is None:
         raise CommandRefusedError("wait: there is no rollout. Start one: millstream rollout start PIPELINE")
     until = None if args.timeout is None else time.monotonic() + args.timeout
-    followed, shown, told = "", 0, ""  # the rollout's ID, its newest revision that is printed, the last problem
-    while True:
-        record = reader.record
-        if not followed and record is not None and not _is_of(record, version) and version == standing(record).version:
-            return PROMOTED  # by an earlier rollout
-        if record is not None and (followed or _is_of(record, version)):
-            if followed and record.rollout != followed:
-                _show(pipeline, record, args)
-                return REPLACED
-            followed = record.rollout
-            if record.revision != shown:
-                shown = record.revision
-                _show(pipeline, record, args)
-            if record.state in CODES:
-                return CODES[record.state]
+    waiting, told = _Waiting(pipeline, version, as_json=args.json), ""
+    code = waiting.code_after(reader.record)
+    while code is None:
         if until is not None and time.monotonic() >= until:
             return TIMED_OUT
         left = READ_INTERVAL if until is None else min(READ_INTERVAL, max(0.0, until - time.monotonic()))
-        reader.poll(left)
+        changes = [seen.record for seen in reader.poll(left) if seen.counts]
         told = _tell(reader.problem, told)
+        # The first change that ends the rollout decides: those behind it are of another one.
+        code = next((found for found in map(waiting.code_after, changes) if found is not None), None)
+    return code
 
 
-def _is_of(record: RolloutRecord, version: int | None) -> bool:
-    return version is None or version in (variant.version for variant in record.variants[1:])
+class _Waiting:
+    """The rollout that is waited for, change by change."""
 
+    def __init__(self, pipeline: Pipeline, version: int | None, *, as_json: bool) -> None:
+        """Args:
+        pipeline: with a rollout.
+        version: the candidate; None: any.
+        as_json: whether changes are printed as JSON.
+        """
+        self._pipeline = pipeline
+        self._version = version
+        self._as_json = as_json
+        self._followed = ""  # the rollout's ID
 
-def _show(pipeline: Pipeline, record: RolloutRecord, args: argparse.Namespace) -> None:
-    print(json.dumps(as_json(pipeline, record, "")) if args.json else change_line(record), flush=True)
+    def code_after(self, record: RolloutRecord | None) -> int | None:
+        """Print a change that is of the rollout, or ends it; returns the exit code if it does. None: there is no record."""
+        if not self._followed and (record is None or not self._is_wanted(record)):
+            was_promoted = record is not None and standing(record).version == self._version
+            return PROMOTED if was_promoted else None
+        self._show(record)
+        if record is None or self._followed not in ("", record.rollout):
+            return REPLACED
+        self._followed = record.rollout
+        return CODES.get(record.state)
+
+    def _is_wanted(self, record: RolloutRecord) -> bool:
+        return self._version is None or self._version in (variant.version for variant in record.variants[1:])
+
+    def _show(self, record: RolloutRecord | None) -> None:
+        if self._as_json:
+            print(json.dumps(as_json(self._pipeline, record, "")), flush=True)
+        else:
+            print(DELETED if record is None else change_line(record), flush=True)
 
 
 def _tell(problem: str, told: str) -> str:

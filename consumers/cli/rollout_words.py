@@ -30,6 +30,7 @@ PIPED_WIDTH: Final = 1000  # columns of output that doesn't go to a terminal: on
 _POWER: Final = 0.8  # of an A/B test that `check` tells the size of
 MOST_REASON: Final = 160  # characters in the history: autopilot's have each metric
 _WAITING: Final = ("paused", "awaiting_approval")  # states that begin in the middle of a step
+DELETED: Final = "the record was deleted: the pipeline file's version answers"
 A_SECOND: Final = 1000  # ms; shorter spans are "just now"
 _UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
@@ -237,7 +238,7 @@ def _mode(mode: str, record: RolloutRecord) -> str:
 def _history_row(own: Seen) -> Sequence[str]:
     record = own.record
     if record is None:
-        what = "the record was deleted: the pipeline file's version answers" if own.counts else own.problem
+        what = DELETED if own.counts else own.problem
         return ("-", "-", "-", "-", "-", "-", what)
     before = f"{_listed(record.before_shares)} {record.before_state}" if record.before_state else "-"
     named = len(record.keys) + sum(len(each.values) for each in record.fields)

@@ -312,6 +312,65 @@ def test_wait_for_a_version_that_starts_later(tmp_path: Path, topic: Topic, run:
     assert run(service, "wait", "3", "--timeout", "1ms", code=6) == ""
 
 
+def changes_of(said: str) -> list[str]:
+    """What `wait --json` has printed; the commands in between print lines that are no JSON."""
+    return [json.loads(line).get("action", "none") for line in said.splitlines() if line.startswith("{")]
+
+
+@pytest.mark.parametrize("most_polled", [None, 1])
+@pytest.mark.parametrize(
+    ("commands", "code", "changes"),
+    [
+        (["set --share 5%", "pause", "rollback"], 4, ["start", "set", "pause", "rollback"]),
+        (["promote", "start 4"], 0, ["start", "promote"]),
+        (["rollback", "start 4", "promote"], 4, ["start", "rollback"]),
+        (["set --share 5%", "start 4", "promote"], 7, ["start", "set", "restart"]),
+    ],
+)
+def test_wait_sees_each_change_however_many_come_at_once(
+    tmp_path: Path,
+    topic: Topic,
+    run: Callable[..., str],
+    commands: list[str],
+    code: int,
+    changes: list[str],
+    most_polled: int | None,
+) -> None:
+    service = service_of(tmp_path)
+    run(service, "start", "3", *WHY)
+    topic.most_polled = most_polled
+    words = [command.split() for command in commands]
+    topic.while_waiting.append(
+        lambda: [cli.run(["rollout", name, str(service.file), *options, *WHY]) for name, *options in words]
+    )
+    assert changes_of(run(service, "wait", "3", "--json", "--timeout", "1m", code=code)) == changes
+
+
+@pytest.mark.parametrize("options", [[], ["3"]])
+def test_wait_ends_if_the_record_is_deleted(
+    tmp_path: Path, topic: Topic, run: Callable[..., str], options: list[str]
+) -> None:
+    service = service_of(tmp_path)
+    run(service, "start", "3", *WHY)
+    key, _ = topic.rows[0]
+    topic.while_waiting.append(lambda: topic.rows.append((key, None)))
+    said = run(service, "wait", *options, "--timeout", "1m", code=7)
+    assert said.splitlines()[-1] == "the record was deleted: the pipeline file's version answers"
+    commands = [["start", str(service.file), "3"], ["promote", str(service.file)]]
+    topic.while_waiting += [lambda: topic.rows.append((key, None))]
+    topic.while_waiting += [partial(cli.run, ["rollout", *command, *WHY]) for command in commands]
+    assert changes_of(run(service, "wait", "3", "--json", "--timeout", "1m")) == ["start", "promote"]
+
+
+def test_wait_goes_over_to_a_topic_that_was_created_anew(tmp_path: Path, topic: Topic, run: Callable[..., str]) -> None:
+    service = service_of(tmp_path)
+    run(service, "start", "4", *WHY)
+    run(service, "start", "3", *WHY)
+    topic.while_waiting += [topic.recreate, lambda: topic.rows.append((b"other", b"whatever"))]
+    topic.while_waiting.append(lambda: cli.run(["rollout", "start", str(service.file), "3", *WHY]))
+    assert changes_of(run(service, "wait", "--json", "--timeout", "1m", code=7)) == ["restart", "start"]
+
+
 def test_arms_are_different_and_not_too_many(tmp_path: Path, topic: Topic, run: Callable[..., str]) -> None:
     reward = {"reward": {"field": "won", "margin": 1}}
     section = {"strategy": "bandit", "arms": [3], "least_share": 40, "metrics": reward}
