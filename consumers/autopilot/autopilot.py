@@ -193,12 +193,13 @@ class Autopilot:
         if not is_due:
             return
         figures = reading.evaluator.figures(reading.until)
-        shares = record.shares
+        doubts, shares = reading.doubts, record.shares
         self._publisher.publish(
             replace(
                 figures,
                 revision=record.revision,
-                notes=(note, *reading.doubts, *figures.notes),
+                notes=(note, *doubts, *figures.notes),
+                candidates=tuple(replace(own, invalid=(*own.invalid, *doubts)) for own in figures.candidates),
                 variants=tuple(
                     replace(own, share=share / SLOTS) for own, share in zip(figures.variants, shares, strict=True)
                 ),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from millstream.consumers.autopilot.words import seconds
 from millstream.consumers.rollout.bandit import stopped, updated
+from millstream.consumers.rollout.judging import breaches
 from millstream.consumers.rollout.progress import Decision
 from millstream.consumers.rollout.slots import percent
 from millstream.pipeline.shares import SLOTS
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.consumers.rollout.bandit import Arms, BanditSettings, Rewards
-    from millstream.consumers.rollout.judging import Verdict
     from millstream.consumers.rollout.progress import Evaluation, Progress
     from millstream.consumers.rollout.steps import OnBreach
 
@@ -73,11 +73,11 @@ def decide_bandit(rules: BanditRules, progress: Progress, arms: Arms, sight: Ban
 
 
 def _decided(rules: BanditRules, progress: Progress, arms: Arms, sight: BanditSight) -> BanditDecision:
-    breaches = [_breaches(own, sight.doubts) for own in sight.evaluations]
-    breached = (False, *(bool(own) and not old for own, old in zip(breaches, arms.stopped[1:], strict=True)))
+    bad = [breaches(own.verdicts, (*own.invalid, *sight.doubts)) for own in sight.evaluations]
+    breached = (False, *(bool(own) and not old for own, old in zip(bad, arms.stopped[1:], strict=True)))
     why = "; ".join(
         f"{name}: {', '.join(verdict.words() for verdict in own)}"
-        for name, own, new in zip(sight.names[1:], breaches, breached[1:], strict=True)
+        for name, own, new in zip(sight.names[1:], bad, breached[1:], strict=True)
         if new
     )
     if any(breached) and rules.on_breach == "rollback":
@@ -90,11 +90,6 @@ def _decided(rules: BanditRules, progress: Progress, arms: Arms, sight: BanditSi
     if rules.renew_ms is not None and sight.now - progress.since >= rules.renew_ms:
         progress = progress.begun(0, progress.share, sight.now)
     return _shifted(progress, after, f"rewards: {_listed(sight, after)}")
-
-
-def _breaches(found: Evaluation, doubts: tuple[str, ...]) -> list[Verdict]:
-    invalid = found.invalid or doubts
-    return [own for own in found.verdicts if own.outcome == "breach" and (own.service or not invalid)]
 
 
 def _stopped(rules: BanditRules, progress: Progress, arms: Arms, breached: Sequence[bool], why: str) -> BanditDecision:

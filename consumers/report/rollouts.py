@@ -9,6 +9,7 @@ from millstream.consumers.comparison.show import time_text
 from millstream.consumers.comparison.verdict import DEVIATIONS
 from millstream.consumers.report.chart import FIRST, QUIET, SECOND, Band, Bars, Layer, Line, Plot, bars_svg, svg
 from millstream.consumers.report.page import Numbers, Shown
+from millstream.consumers.rollout.judging import breaches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,7 +51,7 @@ def _name(step: StepFigures, variant: str) -> str:
 
 
 def _of_candidate(found: CandidateVerdicts) -> str:
-    if bad := [each for each in found.verdicts if each.outcome == "breach"]:
+    if bad := breaches(found.verdicts, found.invalid):
         return "too bad: " + ", ".join(map(_said, bad))
     if found.invalid:
         return f"the comparison is invalid: {' '.join(found.invalid)}"

@@ -24,6 +24,8 @@ from millstream.consumers.rollout.clusters import Clusters, Difference, unpaired
 from millstream.consumers.rollout.proportions import Interval, difference_interval, proportion_interval
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
     from millstream.schemas.arrays import Floats, Ints
 
 Better = Literal["higher", "lower"]
@@ -204,6 +206,16 @@ class Verdict:
             return f"{name} {verb}"
         # Adding 0 makes +0 of the -0 that a benefit is if lower is better and there is no difference.
         return f"{name} {verb}: benefit {self.estimate + 0.0:+.4g} [{self.lower:.4g}, {self.upper:.4g}]"
+
+
+def breaches(verdicts: Iterable[Verdict], invalid: Collection[str]) -> list[Verdict]:
+    """The breaches that count.
+
+    Args:
+        verdicts: of one candidate.
+        invalid: why quality can't be compared. If it can't, only errors and latency count.
+    """
+    return [own for own in verdicts if own.outcome == "breach" and (own.service or not invalid)]
 
 
 def verdict(rule: MetricRule, found: Bounds, segment: str | None = None) -> Verdict:

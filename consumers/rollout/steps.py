@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
+from millstream.consumers.rollout.judging import breaches
 from millstream.consumers.rollout.progress import ENDED, BadCommandError, Decision, Evaluation, Progress, State
 from millstream.consumers.rollout.slots import percent
 from millstream.pipeline.shares import SLOTS
@@ -113,9 +114,8 @@ def decided(steps: Steps, progress: Progress, found: Evaluation) -> Decision:
 def _decided(steps: Steps, progress: Progress, found: Evaluation) -> Decision:
     if progress.ended or found.epoch != progress.epoch:
         return _hold(progress, _without_effect(progress, found))
-    breaches = [own for own in found.verdicts if own.outcome == "breach" and (own.service or not found.invalid)]
-    if breaches:
-        return _breached(steps, progress, breaches)
+    if bad := breaches(found.verdicts, found.invalid):
+        return _breached(steps, progress, bad)
     if progress.state in _WAITING:
         return _hold(progress, _WAITING[progress.state])
     if missing := _missing(steps, progress, found):
@@ -162,8 +162,8 @@ def _missing_labels(steps: Steps, found: Evaluation) -> str:
     )
 
 
-def _breached(steps: Steps, progress: Progress, breaches: list[Verdict]) -> Decision:
-    reason = "; ".join(own.words() for own in breaches)
+def _breached(steps: Steps, progress: Progress, bad: list[Verdict]) -> Decision:
+    reason = "; ".join(own.words() for own in bad)
     if steps.on_breach == "rollback":
         return Decision("rollback", reason, replace(progress, state="rolled_back", share=0))
     if progress.state == "paused":

@@ -15,7 +15,7 @@ from millstream.consumers.autopilot.starts import Starts
 from millstream.consumers.autopilot.step_reading import StepReading
 from millstream.consumers.autopilot.version_check import VersionCheck
 from millstream.consumers.control.writer import ControlWriter
-from millstream.consumers.evaluation.figures import StepFigures, VariantFigures, WindowFigures
+from millstream.consumers.evaluation.figures import CandidateVerdicts, StepFigures, VariantFigures, WindowFigures
 from millstream.consumers.evaluation.step_state import Arrivals
 from millstream.consumers.rollout.bandit import Rewards
 from millstream.consumers.rollout.changes import Command, Entry, Memory, commanded_record, standing, started_record
@@ -114,9 +114,25 @@ class FakeEvaluator:
     def figures(self, now: int) -> StepFigures:
         record, window = self.record, WindowFigures(None, None, ())
         variants = tuple(VariantFigures(own.name, own.model, own.version, 0.0, 0, 1.0) for own in record.variants)
-        epoch = Memory.of(record).progress.epoch
+        epoch, found = Memory.of(record).progress.epoch, self.desk.found
+        candidates = tuple(
+            CandidateVerdicts(own.name, found.labels, found.invalid, found.verdicts) for own in record.variants[1:]
+        )
         return StepFigures(
-            record.pipeline, record.rollout, 0, epoch, self.since, now, 0.25, 0, (), variants, (), (), window, ()
+            record.pipeline,
+            record.rollout,
+            0,
+            epoch,
+            self.since,
+            now,
+            0.25,
+            0,
+            (),
+            variants,
+            candidates,
+            (),
+            window,
+            (),
         )
 
     def close(self) -> None:

@@ -179,6 +179,9 @@ def test_doubt_holds_quality_and_errors_still_roll_back(tmp_path: Path, change: 
     assert looked.result == "hold"
     assert says in looked.reason
     assert says in str(desk.published[-1].notes)
+    assert says in str(desk.published[-1].candidates[0].invalid), (
+        "whoever shows the verdicts must know that they don't count"
+    )
     desk.found.verdicts = WORSE
     assert desk.look().result == "hold"
     desk.found.verdicts = FAILING

@@ -25,6 +25,8 @@ GOOD = (
     Verdict("accuracy", "pass", 0.03, -0.005, float("inf"), segment="country=DE"),
 )
 
+BAD = Verdict("accuracy", "breach", -0.2, -0.3, -0.1, segment="country=FR")
+
 
 def figures(value: float) -> tuple[Figure, ...]:
     return tuple(
@@ -68,6 +70,8 @@ def step(*verdicts: Verdict, invalid: tuple[str, ...] = ()) -> StepFigures:
             step(*GOOD, Verdict("latency_p95", "breach", -1.0, -1.2, -0.8, service=True), invalid=("Too few events.",)),
             "too bad: latency_p95 -1.0000 [-1.2000, -0.8000]",
         ),
+        (step(*GOOD, BAD), "too bad: accuracy in country=FR -0.2000 [-0.3000, -0.1000]"),
+        (step(*GOOD, BAD, invalid=("The split is off.",)), "the comparison is invalid: The split is off."),
         (step(*GOOD, invalid=("The split is off.",)), "the comparison is invalid: The split is off."),
     ],
 )
