@@ -20,7 +20,7 @@ from millstream.consumers.execute.variant_outage import VariantOutage
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.rollout.routing import RoutingPlan, route
 from millstream.consumers.rollout.slots import reallocated, whole
-from millstream.consumers.serving.rollout_router import RolloutRouter, routing_keys
+from millstream.consumers.serving.rollout_router import RolloutRouter, keys_of
 from millstream.inference.executors.interface import Executor, Tensors, rows_of
 from millstream.inference.executors.opened import OpenedModel
 from millstream.inference.model_id import ModelId
@@ -57,7 +57,7 @@ def measured_parts() -> dict[str, float]:
     encoder = PredictionEncoder(1, pipeline="bench", variant="primary", rollout=True)
     first, second = run(one), run(two)
     return {
-        "routing (in blocks of 4,096)": _microseconds(lambda: route(plan, routing_keys(block)), BLOCK),
+        "routing (in blocks of 4,096)": _microseconds(lambda: route(plan, keys_of(block)), BLOCK),
         "splitting and joining (in batches of 1,024)": _difference(lambda: run(two), lambda: run(one), BATCH),
         "encoding (of 1,024 results)": _difference(
             partial(_encoded, encoder, second), partial(_encoded, encoder, first), BATCH

@@ -11,7 +11,6 @@ from millstream.consumers.decode.event_times import TimeFormat, advice, event_ti
 from millstream.consumers.decode.feature_lookup import EventPart, ReadEvents, with_features
 from millstream.consumers.events import NEVER, DecodedBatch, FetchedBatch, Rejection
 from millstream.consumers.record_headers import RecordHeaders
-from millstream.consumers.record_types import Partition
 from millstream.consumers.records import rows_in
 from millstream.inference.executors.interface import Inputs, join_rows
 from millstream.inference.feature_store.lookup import Lookup
@@ -19,11 +18,9 @@ from millstream.inference.features import Features, to_tensors
 from millstream.inference.signature import Signature
 from millstream.schemas.arrays import Ints
 from millstream.schemas.column import Column, ListColumn, NumberColumn, StringColumn
-from millstream.schemas.decimals import decimals
 from millstream.schemas.decoded import Decoder, Part
 from millstream.schemas.errors import SchemaUnavailable
-from millstream.schemas.ids import ids_of
-from millstream.schemas.interleave import interleave
+from millstream.schemas.ids import ids_of, place_ids
 from millstream.schemas.packed import Packed, Texts
 from millstream.schemas.table import Table
 
@@ -153,7 +150,7 @@ class BlockDecoder:
             headers=records.headers,
             ends=records.sizes.cumsum(),
             good=rows,
-            ids=_places_as_ids(partitions, records.places[rows], records.offsets[rows])
+            ids=place_ids(partitions, records.places[rows], records.offsets[rows])
             if events.ids is None
             else events.ids,
             event_times=events.times,
@@ -266,13 +263,6 @@ def _together(parts: Sequence[_Events]) -> _Events:
         Table.concat(features).take(order) if features else None,
         {name: array[order] for name, array in join_rows([part.tensors for part in parts]).items()},
     )
-
-
-def _places_as_ids(partitions: Mapping[int, Partition], places: Ints, offsets: Ints) -> Texts:
-    """The IDs of events without an ID field: "<topic>-<partition>-<offset>"."""
-    heads = [f"{topic}-{number}-".encode() for topic, number in partitions.values()]
-    head = heads[0] if len(heads) == 1 else Packed.of(heads).reordered(places)
-    return Texts(interleave([head, decimals(offsets)], len(offsets)))
 
 
 def _later(times: Ints, by: int) -> Ints:

@@ -18,9 +18,10 @@ from millstream.consumers.rollout.hashes import hashed
 from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.datums import Datums
 from millstream.schemas.decoding import open_decoder
-from millstream.schemas.ids import ids_of
+from millstream.schemas.ids import ids_of, place_id
 from millstream.schemas.packed import Packed
 from millstream.schemas.records import ROLLOUT_DEAD_LETTER
+from millstream.schemas.routing_keys import routing_keys
 from millstream.schemas.store import Schema
 
 if TYPE_CHECKING:
@@ -138,7 +139,9 @@ class LetterIntake:
         if not len(good):
             return rows
         columns = {name: table[name].take(good).to_list() for name in ("topic", "partition", "offset", "key")}
-        ids = [f"{topic}-{part}-{offset}" for topic, part, offset in zip(*list(columns.values())[:3], strict=True)]
+        # A dead letter has no ID of its event. If events have IDs of their own, this one is another: an event that also has a
+        # prediction then counts twice.
+        ids = list(map(place_id, columns["topic"], columns["partition"], columns["offset"]))
         _place(rows, fetched, decoded.rows[good], LETTERS)
         rows["id"] = list(map(id_hash, ids))
         rows["time"] = table["failed_at"].take(good).to_list()
@@ -236,9 +239,8 @@ class LabelIntake:
 
 
 def key_hashes(keys: Sequence[bytes | None], ids: Sequence[str]) -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """The hash of each event's routing key: its record's key; without one, its ID."""
-    routing = [event_id.encode() if key is None else key for key, event_id in zip(keys, ids, strict=True)]
-    return hashed(Packed.of(routing), SALT)
+    """The hash of each event's routing key."""
+    return hashed(Packed.of(routing_keys(keys, ids)), SALT)
 
 
 def field_values(columns: Sequence[Sequence[Any]], count: int) -> Floats:

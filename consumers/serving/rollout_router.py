@@ -11,6 +11,7 @@ from millstream.schemas.arrays import Ints
 from millstream.schemas.column import Column
 from millstream.schemas.ids import ids_of
 from millstream.schemas.packed import Packed
+from millstream.schemas.routing_keys import routing_keys
 
 KEPT_BLOCKS = 8  # a batch has parts of several blocks if topics have weights
 
@@ -71,7 +72,7 @@ class RolloutRouter:
         if self._only is not None:
             variant, randomised = np.full(events, self._only), None
         else:
-            routed = route(self._plan, routing_keys(block), self._texts(block))
+            routed = route(self._plan, keys_of(block), self._texts(block))
             variant = routed.variant.astype(np.int64)
             randomised = None if routed.randomised.all() else routed.randomised
         if len(self._absent):
@@ -87,12 +88,10 @@ class RolloutRouter:
         return {field: texts_of(block.features[field]) for field in self._fields}
 
 
-def routing_keys(block: DecodedBatch) -> Packed:
-    """The routing keys of a block's events. A key is the record's, or else the event ID in UTF-8."""
-    keys = BatchSlice(block, 0, len(block.offsets), 0, len(block.good)).event_keys
-    if isinstance(keys, Packed):
-        return keys
-    return Packed.of([own if key is None else key for key, own in zip(keys, block.ids.utf8, strict=True)])
+def keys_of(block: DecodedBatch) -> Packed:
+    """The routing keys of a block's events."""
+    whole = BatchSlice(block, 0, len(block.offsets), 0, len(block.good))
+    return Packed.of(routing_keys(whole.event_keys, block.ids))
 
 
 def texts_of(column: Column) -> Sequence[str | None]:

@@ -1,9 +1,9 @@
 """Selects the events that a shadow runs on: a stable sample, the same in every worker and on replay.
 
-An event is in the sample if `fmix32(crc32(salt + 0x00 + key) ^ crc32(salt + 0x00))` is less than `sample_rate` * 2^32. `key`
-is the record's key; without a key, it is the event ID in UTF-8. crc32 is zlib's, and fmix32 is the last step of MurmurHash3. So
-either all events of a key are in the sample or none. The sample of a rate contains the samples of all smaller rates. Samples with
-different salts are independent of each other.
+An event is in the sample if `fmix32(crc32(salt + 0x00 + key) ^ crc32(salt + 0x00))` is less than `sample_rate` * 2^32. `key` is
+the event's routing key: the record's key, or else the event ID in UTF-8. crc32 is zlib's, and fmix32 is the last step of
+MurmurHash3. So either all events of a key are in the sample or none. The sample of a rate contains the samples of all smaller
+rates. Samples with different salts are independent of each other.
 """
 
 import zlib
@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+
+from millstream.schemas.routing_keys import routing_keys
 
 _HASH_RANGE = 1 << 32
 
@@ -28,11 +30,7 @@ def sampled(keys: Sequence[bytes | None], ids: Sequence[str], sample_rate: float
         return np.ones(len(ids), np.bool_)
     start = zlib.crc32(salt.encode() + b"\0")
     crc = zlib.crc32
-    hashes = np.fromiter(
-        (crc(event_id.encode() if key is None else key, start) for key, event_id in zip(keys, ids, strict=True)),
-        np.uint32,
-        count=len(ids),
-    )
+    hashes = np.fromiter((crc(key, start) for key in routing_keys(keys, ids)), np.uint32, count=len(ids))
     return _mixed(hashes, start) < np.uint64(max(sample_rate, 0.0) * _HASH_RANGE)
 
 

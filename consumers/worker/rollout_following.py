@@ -30,6 +30,8 @@ from millstream.inference.executors.opened import OpenedModel
 from millstream.inference.sources.interface import Wanted
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.dead_letters import LetterModel
+from millstream.schemas.ids import place_id
+from millstream.schemas.routing_keys import routing_key
 from millstream.topics.admin import Admin
 
 log = logging.getLogger(__name__)
@@ -135,7 +137,7 @@ def follow_rollout(
     def version_of(key: Key, place: Position) -> LetterModel | None:
         if key is None and pipeline.input.event_id is not None:
             return None  # the ID is in the event, which can't be decoded any more
-        return watch.version_of("{}-{}-{}".format(*place).encode() if key is None else key)
+        return watch.version_of(routing_key(key, place_id(*place)))
 
     stages: list[Stage] = [
         ("models", partial(watch.run, nice=loads_with_less_priority(plan))),

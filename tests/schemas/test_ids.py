@@ -2,11 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from millstream.schemas.column import column_of
 from millstream.schemas.dtypes import Dtype, ListOf
-from millstream.schemas.ids import ids_of
+from millstream.schemas.ids import ids_of, place_id, place_ids
 
 
 @pytest.mark.parametrize(
@@ -43,3 +44,12 @@ def test_lists_are_no_ids() -> None:
 def test_bytes_that_are_no_text_are_no_ids() -> None:
     with pytest.raises(UnicodeDecodeError):
         ids_of(column_of([b"\xff"], "binary"))
+
+
+@pytest.mark.parametrize("partitions", [[("t", 3)], [("t", 0), ("other-t", 12)]])
+def test_event_without_an_id_has_the_name_of_its_place(partitions: list[tuple[str, int]]) -> None:
+    places = np.arange(4) % len(partitions)
+    offsets = np.array([0, 7, 99, 2**40])
+    expected = [place_id(*partitions[place], int(offset)) for place, offset in zip(places, offsets, strict=True)]
+    assert expected[0] == ("t-3-0" if len(partitions) == 1 else "t-0-0")
+    assert list(place_ids(dict(enumerate(partitions)), places, offsets)) == expected

@@ -14,7 +14,7 @@ from millstream.consumers.events import BatchSlice, DecodedBatch, MicroBatch
 from millstream.consumers.rollout.routing import FieldOverride, RoutingPlan, route
 from millstream.consumers.rollout.slots import reallocated, whole
 from millstream.consumers.serving import rollout_router as module
-from millstream.consumers.serving.rollout_router import RolloutRouter, routing_keys, texts_of
+from millstream.consumers.serving.rollout_router import RolloutRouter, keys_of, texts_of
 from millstream.schemas.column import column_of
 from millstream.schemas.packed import Packed
 from millstream.schemas.table import Table
@@ -45,7 +45,7 @@ def test_a_key_is_the_records_or_else_the_events_id(first: list[bytes | None], s
     batch = whole_of(keyed(first), keyed(second, start=100))
     expected = [str(row).encode() if key is None else key for row, key in enumerate(first)]
     expected += [str(100 + row).encode() if key is None else key for row, key in enumerate(second)]
-    assert [*routing_keys(batch.parts[0].block), *routing_keys(batch.parts[1].block)] == expected
+    assert [*keys_of(batch.parts[0].block), *keys_of(batch.parts[1].block)] == expected
     found = router_of(PLAN).assigned(batch, None)
     assert found.variant.tolist() == route(PLAN, expected).variant.tolist()
     assert found.randomised is None
