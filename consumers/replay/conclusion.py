@@ -121,8 +121,11 @@ def routing_lines(routing: RoutingCheck) -> Iterator[str]:
             "events, and none of them counts in comparisons"
         )
     yield from routing.examples
-    for name, count in sorted(routing.without_record.items()):
-        yield f"routing: {count:,} predictions not checked: the control topic has no record of rollout {name} (any more)"
+    if routing.problem:
+        yield f"routing: {routing.without_record.total():,} predictions not checked: {routing.problem}"
+    else:
+        for name, count in sorted(routing.without_record.items()):
+            yield f"routing: {count:,} predictions not checked: the control topic has no record of rollout {name} (any more)"
     for name, count in sorted(routing.without_field.items()):
         yield (
             f"routing: {count:,} predictions not checked: an override names the field {name}, which predictions have only if "
@@ -184,6 +187,7 @@ def _routing(routing: RoutingCheck) -> dict[str, Any]:
         "mismatches": routing.mismatches,
         "while_loading": routing.while_loading,
         "examples": routing.examples,
+        "problem": routing.problem,
         **counted,
     }
 

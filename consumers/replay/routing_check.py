@@ -10,8 +10,12 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from millstream.consumers.rollout.routing import route
 from millstream.consumers.serving.rollout_needs import preferred
+from millstream.schemas.ids import float_text
+from millstream.schemas.routing_keys import routing_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +36,10 @@ class RoutingCheck:
 
     records: Mapping[tuple[str, int], RolloutRecord]  # (rollout's ID, revision) -> the control record
     every: int = 1  # only predictions of every such event come to `add`
+    singles: frozenset[str] = (
+        frozenset()
+    )  # fields whose floats have 32 bits in the events: predictions have them with 64
+    problem: str = ""  # why the control topic can't be read; empty if it can
     checked: int = 0
     mismatches: int = 0
     while_loading: int = (
@@ -46,12 +54,19 @@ class RoutingCheck:
     examples: list[str] = field(default_factory=list)  # of mismatches: sentences
 
     @classmethod
-    def of(cls, records: Iterable[RolloutRecord], every: int = 1) -> RoutingCheck:
+    def of(
+        cls,
+        records: Iterable[RolloutRecord],
+        every: int = 1,
+        *,
+        singles: frozenset[str] = frozenset(),
+        problem: str = "",
+    ) -> RoutingCheck:
         """A check by these control records; of those with one revision, the first one counts."""
         found: dict[tuple[str, int], RolloutRecord] = {}
         for record in records:
             found.setdefault((record.rollout, record.revision), record)
-        return cls(found, every)
+        return cls(found, every, singles, problem)
 
     @property
     def seen(self) -> int:
@@ -75,17 +90,22 @@ class RoutingCheck:
         plan = record.plan()
         named = [override.field for override in plan.fields]
         known: list[Prediction] = []
+        keys: list[bytes] = []
         for each in predictions:
-            event = each[1].get("event") or {}
+            event, key = each[1].get("event") or {}, routing_key(each[0], str(each[1]["event_id"]))
             missing = next((name for name in named if name not in event), None)
-            if missing is None or _routing_key(each) in plan.keys:
+            if missing is None or key in plan.keys:
                 known.append(each)
+                keys.append(key)
             else:
                 self.without_field[missing] += 1
         if not known:
             return
-        fields = {name: [_text((each[1].get("event") or {}).get(name)) for each in known] for name in named}
-        routed = route(plan, [_routing_key(each) for each in known], fields)
+        fields = {
+            name: [_text((each[1].get("event") or {}).get(name), is_single=name in self.singles) for each in known]
+            for name in named
+        }
+        routed = route(plan, keys, fields)
         shares = plan.shares
         for each, place, randomised in zip(known, routed.variant.tolist(), routed.randomised.tolist(), strict=True):
             choice, variant = each[1]["rollout"], record.variants[place].name
@@ -112,15 +132,17 @@ def _is_while_loading(record: RolloutRecord, choice: Mapping[str, Any], variant:
     return assigned == variant or place == preferred(record)
 
 
-def _routing_key(prediction: Prediction) -> bytes:
-    key, found = prediction
-    return str(found["event_id"]).encode() if key is None else key
+def _text(value: Any, *, is_single: bool) -> str | None:
+    """A field's value as overrides name it, and as workers compare it (`texts_of`): a number in decimal, `true` or `false`.
 
-
-def _text(value: Any) -> str | None:
-    """A field's value as overrides name it: a number in decimal, `true` or `false`."""
+    Args:
+        value: in a prediction.
+        is_single: whether it has 32 bits in the event, if it is a float.
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, float):
+        return float_text(np.float32(value) if is_single else np.float64(value))
     return None if value is None or isinstance(value, list) else str(value)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.consumers.control.errors import ControlTopicError
 from millstream.consumers.control.topic import open_reader
+from millstream.consumers.decode.named_fields import override_fields, schema_of
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.replay.answered_ids import AnsweredIds
 from millstream.consumers.replay.answers import Answering, first_event
@@ -25,6 +26,7 @@ from millstream.consumers.shadow.compared_output import check_compared_answers
 from millstream.consumers.source.range_reader import RangeReader
 from millstream.consumers.worker.plan import Plan, answer_blank, make_plan
 from millstream.inference.errors import ModelRejected
+from millstream.schemas.decoding import open_decoder
 from millstream.topics.admin import Admin, ensure, largest_records, roles, states
 
 if TYPE_CHECKING:
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from millstream.consumers.replay.replayed import Request
     from millstream.consumers.replay.row_sink import RowSink
     from millstream.consumers.resilience.limited_retry import LimitedRetry
-    from millstream.consumers.rollout.record import RolloutRecord
     from millstream.pipeline.pipeline import Pipeline
 
 SAMPLE: Final = 500  # predictions among which one is looked for, to see the outputs
@@ -208,7 +209,7 @@ class Replay:
         windows = Windows.of(sampled(self._folder.rows()), width)
         # Predictions are also read of later times, for events that waited. The routing is checked of the replayed events only.
         answered = None if pipeline.rollout is None else AnsweredIds.of(self._folder.rows(), progress.answered)
-        routing = RoutingCheck.of(self._control_records(), 1 if answered is None else answered.every)
+        routing = self._routing_check(1 if answered is None else answered.every)
         decoder = PredictionDecoder(self._store, pipeline.name)
         predicted = PredictedRows(decoder, self._answering(about), segment, routing=routing, answered=answered)
         labelled = LabelRows(pipeline, self._store, self._classes) if pipeline.labels is not None else None
@@ -241,16 +242,26 @@ class Replay:
             routing if routing.seen else None,
         )
 
-    def _control_records(self) -> list[RolloutRecord]:
-        """All records of the rollout that the control topic still has."""
+    def _routing_check(self, every: int) -> RoutingCheck:
+        """A check by all records of the rollout that the control topic still has."""
         if self._pipeline.rollout is None:
-            return []
+            return RoutingCheck.of([], every)
         try:
             with open_reader(self._pipeline, self._store) as reader:
                 seen = self._retry.call(reader.read_to_end)
-        except ControlTopicError:  # without its records, the result says that the routing was not checked
-            return []
-        return [each.record for each in seen if each.record is not None and each.counts]
+        except ControlTopicError as error:
+            return RoutingCheck.of([], every, problem=str(error))
+        records = [each.record for each in seen if each.record is not None and each.counts]
+        return RoutingCheck.of(records, every, singles=self._retry.call(self._single_fields))
+
+    def _single_fields(self) -> frozenset[str]:
+        """The fields of overrides that are floats of 32 bits in the events. Raises SchemaError."""
+        pipeline, schema = self._pipeline, schema_of(self._pipeline, self._store, "input")
+        fields = dict.fromkeys(override_fields(pipeline), "mixed")
+        if schema is None or not fields:
+            return frozenset()
+        columns = open_decoder(pipeline.input.format, self._store, schema, fields).columns
+        return frozenset(name for name in fields if columns[name] == "float32")
 
     def _labels(self, reader: RangeReader) -> dict[tuple[str, int], tuple[int, int]]:
         assert self._pipeline.labels is not None

@@ -16,14 +16,17 @@ import pytest
 from millstream.consumers.cli.main import run as main
 from millstream.consumers.control.topic import open_reader, open_writer
 from millstream.consumers.demo.flights import LATER_MONTHS, departures, encode_events
-from millstream.consumers.rollout.routing import route
+from millstream.consumers.rollout.routing import FieldOverride, route
 from millstream.consumers.schema_store import open_store
+from millstream.consumers.serving.rollout_router import texts_of
 from millstream.consumers.supervision.child import MILLSTREAM
 from millstream.pipeline.loading import load_pipeline
+from millstream.schemas.column import column_of
 from millstream.schemas.predictions import PredictionEncoder
 from millstream.schemas.records import ROLLOUT_PREDICTION
 from millstream.schemas.rollout_choices import RolloutChoice, RowChoices
 from millstream.schemas.row_models import RowModels
+from millstream.schemas.table import Table
 from millstream.topics.local.child import start
 from tests.broker.clients import create_topic, produce, read_all, wait_until
 from tests.comparison.scene import exact_auc
@@ -185,40 +188,50 @@ def test_what_is_missing_is_told_with_what_to_do(tmp_path: Path, kafka: Broker) 
 @pytest.mark.parametrize("wrong", [0, 3])
 def test_routing_of_predictions_is_checked_by_the_control_topic(tmp_path: Path, kafka: Broker, wrong: int) -> None:
     topic = f"{tmp_path.name[:60]}-{os.urandom(4).hex()}-rollout"
-    section = {"strategy": "manual", "topic": topic}
+    section = {"strategy": "manual", "topic": topic, "override_fields": ["distance"]}
     service = flights_service(tmp_path, kafka, rollout=section)
     create_topic(kafka.bootstrap, topic, 1, {"cleanup.policy": "compact"})
     pipeline = load_pipeline(service.file, {})
-    store, record = open_store(pipeline), replace(started(), pipeline=pipeline.name)
+    store, near = open_store(pipeline), FieldOverride("distance", frozenset({"0.1"}), 1)
+    record = replace(started(), pipeline=pipeline.name, fields=(near,))
     with open_reader(pipeline, store) as reader:
         open_writer(pipeline, store, reader).write(record)
     begun = _now()
     flights = departures(LATER_MONTHS)[:100]
     produce(kafka.bootstrap, service.inputs[0], [(None, value) for value in encode_events(flights, 1)])
     ids = flights["id"].to_list()
-    routed, shares = route(record.plan(), [each.encode() for each in ids]), record.plan().shares
+    distances = column_of([0.1 if row % 9 == 8 else 7.5 for row in range(len(ids))], "float32")
+    routed = route(record.plan(), [each.encode() for each in ids], {"distance": texts_of(distances)})
+    assert 0 < (~routed.randomised).sum() < len(ids)
     variants = routed.variant.copy()
     variants[:wrong] = 1 - variants[:wrong]
     choices = [
-        RolloutChoice(record.rollout, record.revision, own.name, float(share), randomised=True, model_ms=1.0)
-        for own, share in zip(record.variants, shares, strict=True)
+        RolloutChoice(record.rollout, record.revision, own.name, float(share), randomised=randomised, model_ms=1.0)
+        for randomised in (True, False)
+        for own, share in zip(record.variants, record.plan().shares, strict=True)
     ]
     models = RowModels(
         [(own.model, own.version) for own in record.variants],
         variants.astype(np.int64),
         [own.name for own in record.variants],
-        RowChoices(choices, variants.astype(np.int64)),
+        RowChoices(choices, variants + 2 * ~routed.randomised),
     )
     times = np.full(len(ids), time.time_ns() // 1_000_000)
     encoder = PredictionEncoder(ROLLOUT_PREDICTION.reserved_id, pipeline=pipeline.name, variant="primary", rollout=True)
     outputs = {"late_probability": np.full(len(ids), 0.5, np.float32)}
-    values = encoder.encode(ids, times, times, times, outputs, models=models)
+    values = encoder.encode(ids, times, times, times, outputs, Table({"distance": distances}), models=models)
     produce(kafka.bootstrap, service.output, [(None, value) for value in values])
     time.sleep(0.002)
-    done = Past(service, {}, begun, _now()).replay("--json", folder=tmp_path / "state")
+    scene = Past(service, {}, begun, _now())
+    done = scene.replay("--json", folder=tmp_path / "state")
     assert done.returncode == UNDECIDED, done.stderr
     found = json.loads(done.stdout)["routing"]
     assert (found["checked"], found["mismatches"], len(found["examples"])) == (len(ids), wrong, wrong)
+    service.file.write_text(service.file.read_text(encoding="utf-8").replace(topic, f"{topic}-2"), encoding="utf-8")
+    done = scene.replay(folder=tmp_path / "state")
+    assert f"routing: 100 predictions not checked: topic {topic}-2 (rollout) does not exist" in " ".join(
+        (done.stdout + done.stderr).split()
+    )
 
 
 @pytest.mark.parametrize(

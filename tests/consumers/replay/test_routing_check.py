@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -11,6 +12,9 @@ from millstream.consumers.replay.routing_check import Prediction, RoutingCheck
 from millstream.consumers.rollout.record import RolloutRecord, RolloutVariant
 from millstream.consumers.rollout.routing import FieldOverride, route
 from millstream.consumers.rollout.slots import SlotRange
+from millstream.consumers.serving.rollout_router import texts_of
+from millstream.schemas.column import column_of
+from millstream.schemas.dtypes import Dtype
 
 
 def record(revision: int, share: int, **overrides: Any) -> RolloutRecord:
@@ -109,6 +113,39 @@ def test_candidate_that_no_override_names_is_a_mismatch_also_if_it_is_not_random
     check = RoutingCheck.of([of])
     check.add(found)
     assert (check.mismatches, check.while_loading) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "text"),
+    [
+        ("float32", 0.1, "0.1"),
+        ("float64", 0.1, "0.1"),
+        ("float64", 1e-05, "0.00001"),
+        ("float64", 2.0, "2.0"),
+        ("float64", math.nan, "NaN"),
+        ("int64", 7, "7"),
+        ("boolean", True, "true"),
+        ("string", "0.10", "0.10"),
+    ],
+)
+def test_override_by_a_value_is_as_workers_compare_it(dtype: Dtype, value: Any, text: str) -> None:
+    of = record(1, 100, fields=(FieldOverride("amount", frozenset({text}), 1),))
+    column = column_of([value], dtype)
+    found = predicted(of, KEYS, amount=texts_of(column)[0])
+    for _, each in found:
+        each["event"] = {"amount": column.to_list()[0]}  # a float of 32 bits as one of 64, as Avro has it
+    check = RoutingCheck.of([of], singles=frozenset({"amount"} if dtype == "float32" else ()))
+    check.add(found)
+    assert {each["rollout"]["assigned"] for _, each in found} == {"canary"}
+    assert (check.checked, check.mismatches, check.examples) == (1000, 0, [])
+
+
+def test_control_topic_that_cannot_be_read_is_told_with_its_reason() -> None:
+    check = RoutingCheck.of([], problem="topic p-rollout (rollout) does not exist. Create it")
+    check.add(predicted(record(1, 100), KEYS) + predicted(record(2, 100), KEYS))
+    assert list(routing_lines(check)) == [
+        "routing: 2,000 predictions not checked: topic p-rollout (rollout) does not exist. Create it"
+    ]
 
 
 def test_what_can_not_be_checked_is_told() -> None:
