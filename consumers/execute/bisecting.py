@@ -109,15 +109,19 @@ class Bisection:
                 if stop - start == 1:
                     rejected[start] = yield from self._rejection(error)
                     continue
-                self._raise_unless_an_events(error)
-                if self._net is not None and not isinstance(error, ModelRejected):
-                    self._net.note(error)
-                middle = (start + stop) // 2
-                waiting += [(middle, stop), (start, middle)]
+                waiting += self._halves(error, start, stop)
         if not parts:
             return {}, np.empty(0, np.int64), rejected
         outputs, ran = _joined(parts), np.concatenate(rows) if len(rows) > 1 else rows[0]
         return (outputs, ran, rejected) if self._allow_nan_outputs else _without_nan(outputs, ran, rejected)
+
+    def _halves(self, error: Exception, start: int, stop: int) -> list[tuple[int, int]]:
+        """What runs after an error of several events, last first. Raises the error if no event causes it."""
+        self._raise_unless_an_events(error)
+        if self._net is not None and not isinstance(error, ModelRejected):
+            self._net.note(error)
+        middle = (start + stop) // 2
+        return [(middle, stop), (start, middle)]
 
     def _note_good(self, inputs: Inputs, row: int) -> None:
         if self._net is not None:

@@ -15,12 +15,10 @@ from millstream.consumers.replay.row_sink import RowSink
 from millstream.consumers.sink.result_sink import Sink
 from millstream.consumers.sink.transactions import ExactlyOnce
 from millstream.consumers.source.crashes import CrashGuard
-from millstream.consumers.worker.build import Serving, connect
+from millstream.consumers.worker.build import connect, serving_of
 from millstream.consumers.worker.clients import producer_settings
-from millstream.consumers.worker.plan import batches_ahead, check_answers, outputs_of, settings_of
+from millstream.consumers.worker.plan import outputs_of, settings_of
 from millstream.consumers.worker.shared import shared_of
-from millstream.inference.executors.blocking import BlockingExecutor
-from millstream.inference.executors.opened import OpenedModel
 from millstream.pipeline.sections import Reason
 
 if TYPE_CHECKING:
@@ -87,21 +85,7 @@ def build_replay(
         rate=rate,
         on_turn=lambda read: on_turn(read, sink),
     )
-    if isinstance(plan.executor, BlockingExecutor):
-        plan.executor.checks.append(partial(check_answers, plan))
-    in_flight = pipeline.model.concurrent_batches
-    worker = connect(
-        shared,
-        source=source,
-        decoder=plan.decoder,
-        serving=Serving(
-            OpenedModel(plan.model.id, plan.executors),
-            in_flight,
-            batches_ahead(plan.executor.device, in_flight * len(plan.executors), pipeline.batch.max_events),
-        ),
-        sink=sink,
-        shadows=None,
-    )
+    worker = connect(shared, source=source, decoder=plan.decoder, serving=serving_of(plan), sink=sink, shadows=None)
     return Running(worker, source, sink)
 
 

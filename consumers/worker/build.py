@@ -51,14 +51,21 @@ MAX_UNCOMMITTED_SHARE = 1 / 2  # of the in-flight limit: a checkpoint is due whe
 DECODE_TIMEOUT = 90.0  # seconds that a decode may take at least: a slow registry may need half of them
 
 
+Follow = Callable[[OpenedModel, Pool], Following]
+
+
+def keep_version(first: OpenedModel, _pool: Pool) -> Following:
+    """What follows nothing: the version is fixed."""
+    return Following((), first.close)
+
+
 class Serving(NamedTuple):
     """The model that a worker serves."""
 
     model: OpenedModel  # at the start
     in_flight: int  # micro-batches that each executor runs at a time
     ahead: int  # micro-batches that may wait for an executor
-    # Creates what follows the wanted versions; None: a fixed version.
-    follow: Callable[[OpenedModel, Pool], Following] | None = None
+    follow: Follow = keep_version  # creates what follows the wanted versions
 
 
 def build_worker(
@@ -86,11 +93,10 @@ def build_worker(
     """
     report_native()
     pipeline = plan.pipeline
-    client = pipeline.client_config()
     guard = CrashGuard(pipeline.limits.crash_attempts, span=4 * pipeline.batch.max_events)
     shared = shared_of(settings_of(plan, until_idle=until_idle), guard, health, metrics)
     source = Source(
-        client,
+        pipeline.client_config(),
         subscription_of(plan, instance_id, until_idle=until_idle),
         assignment=shared.assignment,
         guard=guard,
@@ -99,34 +105,26 @@ def build_worker(
         lost_broker=lost_broker,
     )
     shadows = make_shadows(plan.shadows, pipeline, plan.store)
-    if isinstance(plan.executor, BlockingExecutor):
-        plan.executor.checks.append(partial(check_answers, plan))
     count_several(plan.executors, metrics)
     sink = _sink(plan, shared, shadows, largest_outputs, instance_id, lost_broker)
     shadow_thread = _shadow_thread(plan, shared, shadows, lost_broker) if shadows and not plan.dedicated else None
-    in_flight = pipeline.model.concurrent_batches
-    follow: Callable[[OpenedModel, Pool], Following] | None = None
-    if control is not None:
-        follow = partial(follow_rollout, plan, shared, control, health)
-    elif isinstance(plan.model, CombinedVersion):
-        follow = partial(follow_members, plan, shared)
-    elif isinstance(pipeline.wanted_version, str):
-        follow = partial(_watch, plan, shared)
-    else:
-        metrics.set(SERVING_MODEL, 1, plan.model.name, str(plan.model.version))
     return connect(
         shared,
         source=source,
         decoder=plan.decoder,
-        serving=Serving(
-            OpenedModel(plan.model.id, plan.executors),
-            in_flight,
-            batches_ahead(plan.executor.device, in_flight * len(plan.executors), pipeline.batch.max_events),
-            follow,
-        ),
+        serving=serving_of(plan, _follow(plan, shared, control)),
         sink=sink,
         shadows=shadow_thread,
     )
+
+
+def serving_of(plan: Plan, follow: Follow = keep_version) -> Serving:
+    """The plan's model, as `connect` takes it. `follow`: see `Serving`."""
+    if isinstance(plan.executor, BlockingExecutor):
+        plan.executor.checks.append(partial(check_answers, plan))
+    in_flight = plan.pipeline.model.concurrent_batches
+    ahead = batches_ahead(plan.executor.device, in_flight * len(plan.executors), plan.pipeline.batch.max_events)
+    return Serving(OpenedModel(plan.model.id, plan.executors), in_flight, ahead, follow)
 
 
 def connect(
@@ -148,43 +146,25 @@ def connect(
         sink: writes the results.
         shadows: get the delivered results.
     """
-    settings = shared.settings
-    limits = settings.batch
+    limits = shared.settings.batch
     inbox: SimpleQueue[FetchedBatch | Barrier | None] = SimpleQueue()
     window = BatchWindow(limits.max_wait, limits.target_p99, enough=limits.max_events)
     results = ResultBuffer(shared.answers)
     retry = Retry(shared.ending.abandon, shared.health, shared.metrics, before_waiting=results.flush)
-    decoding = IsolatingDecoder(
-        decoder,
-        retry=retry,
-        watchdog=Watchdog(max(2 * shared.health.stall_after, DECODE_TIMEOUT)),
-        metrics=shared.metrics,
-    )
     pool = pool_of(shared, serving.model, retry, results, in_flight=serving.in_flight, ahead=serving.ahead)
     compute = Compute(
         inbox,
         shared.answers,
-        decoder=decoding,
+        decoder=_decoding(decoder, shared, retry),
         batcher=Batcher(limits, shared.quotas.weights if shared.quotas else None, window=window),
         order=OffsetOrderCheck(source.start_offsets),
         pool=pool,
         metrics=shared.metrics,
         quotas=shared.quotas,
     )
-    writer = Writer(
-        shared.answers,
-        sink=sink,
-        budget=shared.budget,
-        assignment=shared.assignment,
-        checkpoints=Checkpoints(settings.commit_every, MAX_UNCOMMITTED_SHARE, settings.exactly_once),
-        window=window,
-        offer=shadows.offer if shadows else None,
-    )
-    stages: list[Stage] = [("compute", compute.run), ("write", writer.run)]
-    following = Following((), serving.model.close)
-    if serving.follow is not None:
-        following = serving.follow(serving.model, pool)
-        stages += following.stages
+    writer = _writer(shared, sink, window, shadows)
+    following = serving.follow(serving.model, pool)
+    stages: list[Stage] = [("compute", compute.run), ("write", writer.run), *following.stages]
     return Worker(
         shared,
         source=source,
@@ -194,6 +174,28 @@ def connect(
         models=Models(serving.model, following.close, following.prepare, following.version_of),
         sink=sink,
         shadows=shadows,
+    )
+
+
+def _decoding(decoder: BlockDecoder, shared: Shared, retry: Retry) -> IsolatingDecoder:
+    return IsolatingDecoder(
+        decoder,
+        retry=retry,
+        watchdog=Watchdog(max(2 * shared.health.stall_after, DECODE_TIMEOUT)),
+        metrics=shared.metrics,
+    )
+
+
+def _writer(shared: Shared, sink: ResultSink, window: BatchWindow, shadows: ShadowThread | None) -> Writer:
+    settings = shared.settings
+    return Writer(
+        shared.answers,
+        sink=sink,
+        budget=shared.budget,
+        assignment=shared.assignment,
+        checkpoints=Checkpoints(settings.commit_every, MAX_UNCOMMITTED_SHARE, settings.exactly_once),
+        window=window,
+        offer=shadows.offer if shadows else None,
     )
 
 
@@ -232,6 +234,18 @@ def _sink(
         assignment=shared.assignment,
         metrics=metrics,
     )
+
+
+def _follow(plan: Plan, shared: Shared, control: Control | None) -> Follow:
+    """See `Serving.follow`. `control`: see `build_worker`."""
+    if control is not None:
+        return partial(follow_rollout, plan, shared, control, shared.health)
+    if isinstance(plan.model, CombinedVersion):
+        return partial(follow_members, plan, shared)
+    if isinstance(plan.pipeline.wanted_version, str):
+        return partial(_watch, plan, shared)
+    shared.metrics.set(SERVING_MODEL, 1, plan.model.name, str(plan.model.version))
+    return keep_version
 
 
 def _watch(plan: Plan, shared: Shared, first: OpenedModel, pool: Pool) -> Following:
