@@ -1,4 +1,7 @@
-"""`millstream rollout`: shows and changes a pipeline's rollout, by its control topic alone."""
+"""`millstream rollout`: shows and changes a pipeline's rollout, whose state is on its control topic. No worker needs to run.
+
+`start` also reads the model repository, and `status` what autopilot has published on `rollout.evaluations`.
+"""
 
 import argparse
 import getpass
