@@ -339,7 +339,7 @@ def test_worker_stays_in_the_group_while_an_event_by_itself_takes_long(monkeypat
     working.wait_until(lambda: working.consumer.paused == {A})
     polls = working.consumer.calls.count("consume")
     working.wait_until(lambda: working.consumer.calls.count("consume") > polls)
-    assert working.executor.sizes == [1]
+    working.wait_until(lambda: working.executor.sizes == [1])
     working.sink.may.set()
     working.wait_for_offset(2)
     assert (working.executor.sizes, working.sink.written) == ([1, 1], [0, 1])
