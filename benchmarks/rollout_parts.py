@@ -15,7 +15,7 @@ from millstream.consumers.events import BatchResult, BatchSlice, DecodedBatch, M
 from millstream.consumers.execute.batch_start import BatchStart
 from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.execute.opened_rollout import OpenedRollout, OpenedVariant
-from millstream.consumers.execute.served import Slot, SlotRollout
+from millstream.consumers.execute.served import ModelSlots, Slot
 from millstream.consumers.execute.variant_outage import VariantOutage
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.rollout.routing import RoutingPlan, route
@@ -65,19 +65,20 @@ def measured_parts() -> dict[str, float]:
     }
 
 
-def _slot(shares: tuple[int, int]) -> SlotRollout:
+def _slot(shares: tuple[int, int]) -> Slot:
     plan, metrics = RoutingPlan("r1", reallocated(whole(), shares), 2), Metrics("bench")
     opened = [OpenedModel(ModelId("m", number), [cast("Executor", Nothing())]) for number in (1, 2)]
     variants = [
-        OpenedVariant(name, model.id, model, VariantOutage(name, metrics))
+        OpenedVariant(name, model.id, model, VariantOutage(name))
         for name, model in zip(("primary", "canary"), opened, strict=True)
     ]
     router = RolloutRouter(plan, (), absent=(), fallback=0)
     rollout = OpenedRollout("r1", 3, variants, plan.shares, 0, router.assigned)
-    isolations = [
-        BisectingExecutor(model.executors[0].run, max_events=256, allow_nan_outputs=False) for model in opened
-    ]
-    return SlotRollout(isolations, rollout, rollout.models, rollout.names)
+
+    def isolated(executor: Executor) -> BisectingExecutor:
+        return BisectingExecutor(executor.run, max_events=256, allow_nan_outputs=False)
+
+    return ModelSlots(1, isolated, metrics).serve(rollout).slots[0]
 
 
 def _answered(start: BatchStart, batch: MicroBatch, slot: Slot) -> BatchResult:

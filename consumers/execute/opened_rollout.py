@@ -41,19 +41,13 @@ class OpenedRollout:
     route: Callable[[MicroBatch, Ints | None], Assigned]  # takes a batch and the rows of it that run; None: all
     sample: Tensors | None = None  # what the fallback answers to a blank event; None: not known
     is_split: bool = field(init=False)  # whether several variants have events of their own
+    models: tuple[ModelId, ...] = field(init=False)  # of each variant
+    names: tuple[str, ...] = field(init=False)  # of each variant
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_split", int((self.shares > 0).sum()) > 1)
-
-    @property
-    def models(self) -> tuple[ModelId, ...]:
-        """Of each variant."""
-        return tuple(variant.id for variant in self.variants)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of each variant."""
-        return tuple(variant.name for variant in self.variants)
+        object.__setattr__(self, "models", tuple(variant.id for variant in self.variants))
+        object.__setattr__(self, "names", tuple(variant.name for variant in self.variants))
 
 
 Opened = OpenedModel | OpenedRollout

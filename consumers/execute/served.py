@@ -1,7 +1,7 @@
 """What answers batches, as the executor slots of a pool run it: a model version, or those of a rollout."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -10,6 +10,8 @@ from millstream.consumers.execute.bisecting import BisectingExecutor, Result
 from millstream.consumers.execute.opened_rollout import Opened, OpenedRollout
 from millstream.consumers.execute.variant_run import VariantRun
 from millstream.consumers.execute.variant_turns import VariantTurns
+from millstream.consumers.observability.metrics import Metrics
+from millstream.inference.executors.interface import Executor
 from millstream.inference.executors.opened import OpenedModel
 from millstream.inference.model_id import ModelId
 from millstream.schemas.arrays import Ints
@@ -60,16 +62,20 @@ class SlotRollout:
 
     isolations: Sequence[BisectingExecutor | None]  # of each variant; None: it isn't loaded
     rollout: OpenedRollout
-    models: tuple[ModelId, ...]
-    names: tuple[str, ...]
-    turns: VariantTurns = field(default_factory=VariantTurns)
+    turns: VariantTurns
+    metrics: Metrics
+
+    @property
+    def models(self) -> tuple[ModelId, ...]:
+        """See Slot."""
+        return self.rollout.models
 
     def begin(self, work: Work) -> Begun:
         """See Slot."""
         rollout = self.rollout
         assigned = rollout.route(work.batch, work.kept)
-        run = VariantRun(rollout, self.isolations, rollout.sample, work.inputs, assigned, self.turns)
-        return Begun(run.run, self.names, run.choices)
+        run = VariantRun(rollout, self.isolations, work.inputs, assigned, self.turns, self.metrics)
+        return Begun(run.run, rollout.names, run.choices)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,3 +89,50 @@ class ServedModel:
     def is_split(self) -> bool:
         """Whether several models have events of their own."""
         return isinstance(self.model, OpenedRollout) and self.model.is_split
+
+
+class ModelSlots:
+    """The executor slots of a pool. Each keeps what it has learned of a version while it serves this version.
+
+    It has learned how many events fit into memory, and whether the version works. If it began anew at each revision of a
+    rollout, it would run out of memory again, and take the errors of a broken version for those of its events again. So it also
+    keeps which variant of a rollout has run first how often. One thread at a time calls it.
+    """
+
+    def __init__(self, in_flight: int, isolated: Callable[[Executor], BisectingExecutor], metrics: Metrics) -> None:
+        """Args:
+        in_flight: slots for each copy of a model.
+        isolated: runs a copy so that bad events only fail themselves.
+        metrics: where to count.
+        """
+        self._in_flight = in_flight
+        self._isolated = isolated
+        self._metrics = metrics
+        self._isolations: dict[OpenedModel, list[BisectingExecutor]] = {}  # in each slot
+        self._turns: tuple[str, list[VariantTurns]] = "", []  # the rollout's ID; in each slot
+
+    def serve(self, model: Opened) -> ServedModel:
+        """What answers batches in all slots."""
+        opened = [each.opened for each in model.variants] if isinstance(model, OpenedRollout) else [model]
+        before = self._isolations
+        self._isolations = {one: before.get(one) or self._isolations_of(one) for one in opened if one is not None}
+        if isinstance(model, OpenedModel):
+            return ServedModel(model, [SlotModel(isolation, model) for isolation in self._isolations[model]])
+        variants = [None if one is None else self._isolations[one] for one in opened]
+        return ServedModel(
+            model,
+            [
+                SlotRollout([None if own is None else own[at] for own in variants], model, turns, self._metrics)
+                for at, turns in enumerate(self._turns_of(model))
+            ],
+        )
+
+    def _isolations_of(self, opened: OpenedModel) -> list[BisectingExecutor]:
+        return [self._isolated(executor) for _ in range(self._in_flight) for executor in opened.executors]
+
+    def _turns_of(self, rollout: OpenedRollout) -> list[VariantTurns]:
+        if self._turns[0] != rollout.id:
+            fallback = rollout.variants[rollout.fallback].opened
+            assert fallback is not None
+            self._turns = rollout.id, [VariantTurns() for _ in range(self._in_flight * len(fallback.executors))]
+        return self._turns[1]

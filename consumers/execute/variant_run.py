@@ -11,6 +11,7 @@ from millstream.consumers.events import Rejection
 from millstream.consumers.execute.bisecting import BisectingExecutor, Result, all_rows
 from millstream.consumers.execute.opened_rollout import Assigned, OpenedRollout
 from millstream.consumers.execute.variant_turns import VariantTurns
+from millstream.consumers.observability.metrics import ROLLOUT_FALLBACKS, Metrics
 from millstream.inference.errors import ExecutorLost, ModelConfigError
 from millstream.inference.executors.interface import ANSWERED_BY, Inputs, Tensors, rows_of
 from millstream.schemas.arrays import Ints
@@ -35,22 +36,22 @@ class VariantRun:
         self,
         rollout: OpenedRollout,
         isolations: Sequence[BisectingExecutor | None],
-        sample: Tensors | None,
         inputs: Inputs,
         assigned: Assigned,
         turns: VariantTurns,
+        metrics: Metrics,
     ) -> None:
         """Args:
         rollout: with the variants.
         isolations: run each variant in this executor slot; None: it isn't loaded.
-        sample: outputs of the baseline, whose types and shapes the others must have; None: not known.
         inputs: of the events.
         assigned: the events' variants.
         turns: of this executor slot. They decide which variant runs first.
+        metrics: where to count the events that the baseline answers in place of a variant.
         """
         self._rollout = rollout
         self._isolations = isolations
-        self._sample = sample
+        self._metrics = metrics
         self._inputs = inputs
         self._events = rows_of(inputs)
         self._assigned = assigned
@@ -60,6 +61,7 @@ class VariantRun:
         self._parts: list[_Answered] = []
         self._rejected: list[tuple[int, dict[int, Rejection]]] = []  # with the variant that rejects them
         self._left: list[Ints] = []  # rows for the baseline, of variants that can't answer
+        self._asked: dict[int, int] = {}  # variant that has answered -> its number in `VariantOutage.ask`
         self._to_run = self._in_turn(turns)
 
     def run(self) -> Result:
@@ -71,13 +73,15 @@ class VariantRun:
             variant, rows = self._to_run[0]
             if variant == self._rollout.fallback:
                 self._answer_left(rows)
-            elif not self._variant_answers(variant, rows):
-                self._left.append(rows)
+            else:
+                self._ask(variant, rows)
             self._to_run.pop(0)
         if self._left:
             self._answer_left()
-        if self._sample is None:
+        if self._rollout.sample is None:
             self._answer_misfits()
+        for variant, number in self._asked.items():
+            self._rollout.variants[variant].outage.answered(number)
         return self._joined()
 
     def choices(self, rows: Ints) -> RowChoices:
@@ -100,8 +104,9 @@ class VariantRun:
         A variant that can't answer comes before all: it leaves its rows to the baseline, which then runs once for all of its.
         """
         groups = _groups(self._assigned.variant, len(self._isolations))
-        absent = [each for each in groups if self._unready(each[0])]
-        running = [each for each in groups if not self._unready(each[0])] if absent else groups
+        unready = {variant for variant, _ in groups if self._unready(variant)}  # once: an outage may end meanwhile
+        absent = [each for each in groups if each[0] in unready]
+        running = [each for each in groups if each[0] not in unready] if absent else groups
         if not running:
             return absent
         running = sorted(running, key=lambda each: each[0] == self._rollout.fallback)
@@ -119,23 +124,22 @@ class VariantRun:
         name, share = rollout.variants[assigned].name, float(rollout.shares[assigned])
         return RolloutChoice(rollout.id, rollout.revision, name, share, randomised, self._ms[answered_by])
 
-    def _variant_answers(self, variant: int, rows: Ints) -> bool:
-        """Let a variant other than the baseline answer these rows. If it can't, returns False: the baseline answers them."""
-        one = self._rollout.variants[variant]
-        reason = self._unready(variant)
-        if not reason:
-            try:
-                self._answer(variant, rows)
-            except ExecutorLost:  # only a new process can go on
-                raise
-            except Exception as error:  # any other error is the variant's, and must not reach the other events
-                one.outage.failed(error)
-                reason = "outage"
-            else:
-                one.outage.answered()
-                return True
-        self._move(variant, rows, reason)
-        return False
+    def _ask(self, variant: int, rows: Ints) -> None:
+        """Let a variant other than the baseline answer these rows. If it can't, leave them to the baseline."""
+        outage = self._rollout.variants[variant].outage
+        if reason := self._unready(variant):
+            self._leave(variant, rows, reason)
+            return
+        number = outage.ask()
+        try:
+            self._answer(variant, rows)
+        except ExecutorLost:  # only a new process can go on
+            raise
+        except Exception as error:  # any other error is the variant's, and must not reach the other events
+            outage.failed(number, error)
+            self._leave(variant, rows, "outage")
+        else:
+            self._asked[variant] = number
 
     def _unready(self, variant: int) -> str:
         """Why a variant can't even be asked; empty if it can. The baseline always can."""
@@ -149,29 +153,47 @@ class VariantRun:
             else ""
         )
 
-    def _move(self, variant: int, rows: Ints, reason: str) -> None:
-        """Note that the baseline answers these rows of a variant."""
-        one = self._rollout.variants[variant]
-        one.outage.count(one.name, reason, len(rows))
+    def _leave(self, variant: int, rows: Ints, reason: str) -> None:
+        """Leave these rows of a variant to the baseline."""
+        self._metrics.count(ROLLOUT_FALLBACKS, len(rows), self._rollout.variants[variant].name, reason)
         if not self._moved:
             self._moved, self._answered_by = True, self._answered_by.copy()
         self._answered_by[rows] = self._rollout.fallback
+        self._left.append(rows)
 
     def _answer_misfits(self) -> None:
         """Let the baseline answer the events of variants whose outputs are not like its own, if that was not known before."""
         fallback = self._rollout.fallback
-        own = next((part.outputs for part in self._parts if part.variant == fallback), None)
+        others = [part for part in self._parts if part.variant != fallback]
+        own = self._outputs_of(fallback)
+        taken_back = own is None and _differ(others)
+        if taken_back:  # some of them must be wrong, and only the baseline can show which
+            self._take_back(others)
+            own = self._outputs_of(fallback)
         if own is None:
             return
-        for part in [part for part in self._parts if part.variant != fallback]:
-            if (difference := outputs_misfit(own, part.outputs)) is None:
-                continue
-            variant, rows = part.variant, np.flatnonzero(self._assigned.variant == part.variant)
-            self._rollout.variants[variant].outage.failed(ModelConfigError(difference))
-            self._parts = [each for each in self._parts if each.variant != variant]
-            self._rejected = [each for each in self._rejected if each[0] != variant]
-            self._move(variant, rows, "outage")
-            self._answer(fallback, rows)
+        compared = [(part, outputs_misfit(own, part.outputs)) for part in others]
+        misfits = [(part, difference) for part, difference in compared if difference is not None]
+        for part, difference in misfits:
+            outage = self._rollout.variants[part.variant].outage
+            outage.failed(self._asked.pop(part.variant), ModelConfigError(difference))
+        if not taken_back:
+            self._take_back([part for part, _ in misfits])
+
+    def _outputs_of(self, variant: int) -> Tensors | None:
+        """Outputs that a variant has given; None: there are none."""
+        return next((part.outputs for part in self._parts if part.variant == variant), None)
+
+    def _take_back(self, parts: Sequence[_Answered]) -> None:
+        """Let the baseline answer the events of these parts' variants instead."""
+        variants = {part.variant for part in parts}
+        # All of it before the baseline runs: after an outage of the baseline, `run` only goes on with what is left.
+        self._parts = [each for each in self._parts if each.variant not in variants]
+        self._rejected = [each for each in self._rejected if each[0] not in variants]
+        for variant in variants:
+            self._leave(variant, np.flatnonzero(self._assigned.variant == variant), "outage")
+        if variants:
+            self._answer_left()
 
     def _answer(self, variant: int, rows: Ints) -> None:
         isolation = self._isolations[variant]
@@ -183,7 +205,7 @@ class VariantRun:
         if not self._ms[variant]:  # of the baseline's own rows, not of those that others leave to it afterwards
             self._ms[variant] = (time.perf_counter() - started) * 1000
         if variant != self._rollout.fallback:
-            _check_outputs(outputs, self._sample)
+            _check_outputs(outputs, self._rollout.sample)
         if rejected:
             named = rejected if whole else {int(rows[row]): why for row, why in rejected.items()}
             self._rejected.append((variant, named))
@@ -251,6 +273,11 @@ def _scattered(name: str, parts: Sequence[_Answered], places: Ints | None, rows:
             )
         joined[part.rows if places is None else places[part.rows]] = array
     return joined
+
+
+def _differ(parts: Sequence[_Answered]) -> bool:
+    """Whether some outputs are not like the others."""
+    return any(outputs_misfit(parts[0].outputs, part.outputs) is not None for part in parts[1:])
 
 
 def _check_outputs(outputs: Tensors, sample: Tensors | None) -> None:

@@ -251,7 +251,7 @@ class RolloutWatch:
         key = name, version
         if key not in self._outages:
             told = f"variant {name}, version {version} of model {self._versions.first.model.name},"
-            self._outages[key] = VariantOutage(told, self._metrics)
+            self._outages[key] = VariantOutage(told)
         return self._outages[key]
 
     def _unload_free(self) -> None:

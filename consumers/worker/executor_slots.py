@@ -13,13 +13,12 @@ from millstream.consumers.execute.concurrency_limit import ConcurrencyLimit
 from millstream.consumers.execute.executor_pool import ExecutorPool
 from millstream.consumers.execute.flights import Flights
 from millstream.consumers.execute.interface import Pool
-from millstream.consumers.execute.opened_rollout import Opened, OpenedRollout
 from millstream.consumers.execute.rate_limit import GroupQuota
 from millstream.consumers.execute.reorder_buffer import Ordering
 from millstream.consumers.execute.request_gates import QuotaGate, RequestPlaces
 from millstream.consumers.execute.result_buffer import ResultBuffer
 from millstream.consumers.execute.runner import Runner
-from millstream.consumers.execute.served import ServedModel, SlotModel, SlotRollout
+from millstream.consumers.execute.served import ModelSlots
 from millstream.consumers.observability.genai_metrics import observations
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.resilience.outage import Outages
@@ -60,7 +59,7 @@ def pool_of(
         return _asynchronous(shared, model, Flights(results, ordering=ordering, abandon=shared.ending.abandon), ahead)
     return ExecutorPool(
         [_runner(retry, shared) for _ in range(in_flight * len(model.executors))],
-        partial(_served, shared, in_flight),
+        ModelSlots(in_flight, partial(_isolated, shared), shared.metrics).serve,
         model,
         results,
         ahead=ahead,
@@ -82,40 +81,7 @@ def _runner(retry: Retry, shared: Shared) -> Runner:
     )
 
 
-def _served(shared: Shared, in_flight: int, model: Opened) -> ServedModel:
-    """What answers batches in all executor slots."""
-    if isinstance(model, OpenedRollout):
-        return _served_rollout(shared, in_flight, model)
-    return ServedModel(
-        model,
-        [
-            SlotModel(BisectingExecutor(executor.run, **_isolation(shared, executor)), model)
-            for _ in range(in_flight)
-            for executor in model.executors
-        ],
-    )
-
-
-def _served_rollout(shared: Shared, in_flight: int, rollout: OpenedRollout) -> ServedModel:
-    """The versions of a rollout: each slot has a copy of each."""
-    opened = [variant.opened for variant in rollout.variants]
-    fallback = opened[rollout.fallback]
-    assert fallback is not None
-    models, names = rollout.models, rollout.names
-    return ServedModel(
-        rollout,
-        [
-            SlotRollout([_isolated(shared, one, copy) for one in opened], rollout, models, names)
-            for _ in range(in_flight)
-            for copy in range(len(fallback.executors))
-        ],
-    )
-
-
-def _isolated(shared: Shared, opened: OpenedModel | None, copy: int) -> BisectingExecutor | None:
-    if opened is None:
-        return None
-    executor = opened.executors[copy]
+def _isolated(shared: Shared, executor: Executor) -> BisectingExecutor:
     return BisectingExecutor(executor.run, **_isolation(shared, executor))
 
 

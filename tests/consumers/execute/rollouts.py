@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
 
 from millstream.consumers.events import MicroBatch
-from millstream.consumers.execute.bisecting import BisectingExecutor
-from millstream.consumers.execute.opened_rollout import Assigned, Opened, OpenedRollout, OpenedVariant
-from millstream.consumers.execute.served import ServedModel, SlotRollout
+from millstream.consumers.execute.opened_rollout import Assigned, OpenedRollout, OpenedVariant
 from millstream.consumers.execute.variant_outage import VariantOutage
-from millstream.consumers.observability.metrics import Metrics
 from millstream.inference.executors.interface import Executor, Tensors
 from millstream.inference.executors.opened import OpenedModel
 from millstream.inference.model_id import ModelId
 from millstream.schemas.arrays import Floats, Ints
-from tests.consumers.execute.serving import Run, Running, slot_of
+from tests.consumers.execute.serving import Run, Running
 
 NAMES = ("primary", "canary", "v3")
 
@@ -39,7 +36,6 @@ def by_number(variants: int) -> Any:
 
 def rollout_of(
     *runs: Run | None,
-    metrics: Metrics,
     route: Any = None,
     revision: int = 1,
     fallback: int = 0,
@@ -53,31 +49,10 @@ def rollout_of(
             NAMES[at],
             ModelId("m", at + 1),
             None if run is None else OpenedModel(ModelId("m", at + 1), [cast("Executor", Running(run))]),
-            outages[at] if outages else VariantOutage(NAMES[at], metrics),
+            outages[at] if outages else VariantOutage(NAMES[at]),
         )
         for at, run in enumerate(runs)
     ]
     equal = np.full(len(runs), 1 / len(runs))
     own = equal if shares is None else shares
     return OpenedRollout("r1", revision, variants, own, fallback, route or by_number(len(runs)), sample)
-
-
-def slot_of_rollout(rollout: OpenedRollout, **isolation: Any) -> SlotRollout:
-    """The rollout in one slot."""
-    options: Mapping[str, Any] = {"max_events": 16, "allow_nan_outputs": False, **isolation}
-    isolations = [
-        None if each.opened is None else BisectingExecutor(each.opened.executors[0].run, **options)
-        for each in rollout.variants
-    ]
-    return SlotRollout(isolations, rollout, rollout.models, rollout.names)
-
-
-def in_slots_of_either(count: int = 1, **isolation: Any) -> Any:
-    """What a pool with this many slots makes of a version or of a rollout."""
-
-    def served(model: Opened) -> ServedModel:
-        if isinstance(model, OpenedRollout):
-            return ServedModel(model, [slot_of_rollout(model, **isolation) for _ in range(count)])
-        return ServedModel(model, [slot_of(model, **isolation) for _ in range(count)])
-
-    return served

@@ -5,7 +5,8 @@ from typing import Any, cast
 
 from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.execute.opened_rollout import Opened
-from millstream.consumers.execute.served import ServedModel, SlotModel
+from millstream.consumers.execute.served import ModelSlots, ServedModel
+from millstream.consumers.observability.metrics import Metrics
 from millstream.inference.executors.interface import Executor, Inputs
 from millstream.inference.executors.opened import OpenedModel
 from millstream.inference.model_id import ModelId
@@ -32,20 +33,14 @@ def running_model(run: Run, model: ModelId = MODEL) -> OpenedModel:
     return OpenedModel(model, [cast("Executor", Running(run))])
 
 
-def slot_of(model: OpenedModel, **isolation: Any) -> SlotModel:
-    """The version in one slot."""
+def in_slots(count: int = 1, metrics: Metrics | None = None, **isolation: Any) -> Callable[[Opened], ServedModel]:
+    """What a pool with this many slots makes of a version, or of a rollout."""
     options: Mapping[str, Any] = {"max_events": 16, "allow_nan_outputs": False, **isolation}
-    return SlotModel(BisectingExecutor(model.executors[0].run, **options), model)
 
+    def isolated(executor: Executor) -> BisectingExecutor:
+        return BisectingExecutor(executor.run, **options)
 
-def in_slots(count: int = 1, **isolation: Any) -> Callable[[Opened], ServedModel]:
-    """What a pool with this many slots makes of a version."""
-
-    def served(model: Opened) -> ServedModel:
-        assert isinstance(model, OpenedModel)
-        return ServedModel(model, [slot_of(model, **isolation) for _ in range(count)])
-
-    return served
+    return ModelSlots(count, isolated, metrics or Metrics("p")).serve
 
 
 def nothing(inputs: Inputs) -> dict[str, Any]:

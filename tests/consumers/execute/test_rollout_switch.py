@@ -23,8 +23,8 @@ from millstream.consumers.rollout.slots import reallocated, whole
 from millstream.consumers.serving.rollout_router import RolloutRouter
 from millstream.consumers.sink.coalesce import coalesce
 from millstream.inference.errors import ExecutorUnavailable
-from tests.consumers.execute.rollouts import in_slots_of_either, rollout_of
-from tests.consumers.execute.serving import running_model
+from tests.consumers.execute.rollouts import rollout_of
+from tests.consumers.execute.serving import in_slots, running_model
 from tests.consumers.in_memory import batch_of
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Pool:
         self.first = running_model(self.runs[0])
         self.pool = ExecutorPool(
             runners,
-            in_slots_of_either(slots),
+            in_slots(slots, self.metrics),
             self.first,
             ResultBuffer(self.answers),
             ordering="partition",
@@ -83,9 +83,7 @@ class Pool:
     def rollout(self, revision: int) -> OpenedRollout:
         plan = plan_of(revision)
         router = RolloutRouter(plan, (), absent=(), fallback=0)
-        return rollout_of(
-            *self.runs, metrics=self.metrics, route=router.assigned, revision=revision, shares=plan.shares
-        )
+        return rollout_of(*self.runs, route=router.assigned, revision=revision, shares=plan.shares)
 
     def results(self) -> list[BatchResult]:
         """What was passed on, in order, joined as the writer joins it."""

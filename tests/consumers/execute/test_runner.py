@@ -23,7 +23,7 @@ from millstream.inference.errors import ExecutorUnavailable, ModelRejected
 from millstream.inference.executors.interface import ANSWERED_BY
 from millstream.inference.model_id import ModelId
 from tests.consumers.clock import Clock
-from tests.consumers.execute.serving import running_model, slot_of
+from tests.consumers.execute.serving import in_slots, running_model
 from tests.consumers.in_memory import MODELS, batch_of, block
 from tests.consumers.measured import Measured
 
@@ -51,9 +51,10 @@ class Running(Measured):
     ) -> None:
         super().__init__()
         self.abandon = threading.Event()
-        self.served = slot_of(running_model(run), max_events=8)
+        model = running_model(run)
+        self.served = in_slots(max_events=8)(model).slots[0]
         if models != MODELS:
-            self.served.model.executors[0].models = models  # type: ignore[attr-defined]
+            model.executors[0].models = models  # type: ignore[attr-defined]
         self.runner = Runner(
             max_events=8,
             watchdog=WATCHDOG,

@@ -16,7 +16,8 @@ from millstream.consumers.execute.variant_outage import BACK_OFF, VariantOutage
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.resilience.safety_net import SafetyNet
 from millstream.inference.errors import ExecutorLost, ExecutorUnavailable, ModelRejected
-from tests.consumers.execute.rollouts import rollout_of, slot_of_rollout
+from tests.consumers.execute.rollouts import rollout_of
+from tests.consumers.execute.serving import in_slots
 from tests.consumers.in_memory import batch_of
 from tests.consumers.measured import Measured
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from millstream.consumers.events import BatchResult
     from millstream.consumers.execute.opened_rollout import OpenedRollout
-    from millstream.consumers.execute.served import SlotRollout
+    from millstream.consumers.execute.served import Slot
     from millstream.inference.executors.interface import Inputs
 
 
@@ -37,6 +38,7 @@ class Version:
         self.bad = bad
         self.calls: list[list[int]] = []  # the events of each call
         self.fails: Exception | None = None
+        self.fails_at: set[int] = set()  # the calls in which it is away, from 1 on
         self.dtype: Any = np.float64
         self.width = 1
 
@@ -45,6 +47,8 @@ class Version:
         self.calls.append(numbers.tolist())
         if self.fails is not None:
             raise self.fails
+        if len(self.calls) in self.fails_at:
+            raise ExecutorUnavailable("away")
         if self.bad & set(numbers.tolist()):
             raise ModelRejected("bad event")
         return {"y": np.repeat((1000.0 * self.number + numbers)[:, None], self.width, axis=1).astype(self.dtype)}
@@ -57,18 +61,26 @@ class Scene(Measured):
         super().__init__()
         self.now = 0.0
         self.versions = versions
-        self.outages = [VariantOutage(f"variant {each.number}", self.metrics, lambda: self.now) for each in versions]
+        self.clock: Callable[[], float] = lambda: self.now  # a test may replace it
+        self.outages = [VariantOutage(f"variant {each.number}", self.time) for each in versions]
         self.options = options
+
+    def time(self) -> float:
+        return self.clock()
 
     def rollout(self, route: Callable[..., Assigned] | None = None, **options: Any) -> OpenedRollout:
         runs = [each.run for each in self.versions]
-        return rollout_of(*runs, metrics=self.metrics, route=route, outages=self.outages, **options)
+        return rollout_of(*runs, route=route, outages=self.outages, **options)
+
+    def slot(self, rollout: OpenedRollout, **isolation: Any) -> Slot:
+        """An executor slot that has learned nothing yet."""
+        return in_slots(1, self.metrics, **isolation)(rollout).slots[0]
 
     def answer(
-        self, kinds: str, rollout: OpenedRollout, tries: int = 1, slot: SlotRollout | None = None, **isolation: Any
+        self, kinds: str, rollout: OpenedRollout, tries: int = 1, slot: Slot | None = None, **isolation: Any
     ) -> BatchResult:
         """The result of a batch; it is run again after an outage of the baseline. `slot`: a new one by default."""
-        slot = slot or slot_of_rollout(rollout, **isolation)
+        slot = slot or self.slot(rollout, **isolation)
         work = BatchStart(max_events=64, is_outdated=lambda _batch: False, metrics=self.metrics).work_of(
             batch_of(kinds)
         )
@@ -146,7 +158,7 @@ def test_a_bad_event_makes_only_its_own_version_run_again() -> None:
 
 def test_version_that_is_not_loaded_costs_no_event() -> None:
     scene = Scene(Version(1), Version(2))
-    rollout = rollout_of(scene.versions[0].run, None, metrics=scene.metrics)
+    rollout = rollout_of(scene.versions[0].run, None)
     found = scene.answer("e" * 6, rollout)
     assert scene.versions[0].calls == [[0, 1, 2, 3, 4, 5]]
     assert found.outputs["y"][:, 0].tolist() == [1000 + row for row in range(6)]
@@ -219,8 +231,8 @@ def test_variants_take_turns_in_being_the_first() -> None:
 
         return run
 
-    rollout = rollout_of(*map(noting, versions), metrics=scene.metrics)
-    slot = slot_of_rollout(rollout)
+    rollout = rollout_of(*map(noting, versions))
+    slot = scene.slot(rollout)
     for _ in range(3):
         scene.answer("eeee", rollout, slot=slot)
     assert order == [2, 1, 1, 2, 2, 1]
@@ -230,7 +242,7 @@ def test_variants_take_turns_in_being_the_first() -> None:
 def test_candidate_that_fails_after_the_baseline_ran_leaves_its_events_to_it(sample: Any) -> None:
     scene = Scene(Version(1), Version(2))
     rollout = scene.rollout(sample=sample)
-    slot = slot_of_rollout(rollout)
+    slot = scene.slot(rollout)
     scene.answer("eeee", rollout, slot=slot)
     scene.versions[1].fails = ExecutorUnavailable("away")
     found = scene.answer("eeee", rollout, slot=slot)
@@ -245,7 +257,7 @@ def test_candidate_that_fails_after_the_baseline_ran_leaves_its_events_to_it(sam
 def test_outage_of_the_baseline_that_runs_first_loses_no_event() -> None:
     scene = Scene(Version(1), Version(2))
     rollout = scene.rollout()
-    slot = slot_of_rollout(rollout)
+    slot = scene.slot(rollout)
     scene.answer("eeee", rollout, slot=slot)
     scene.versions[0].fails = ExecutorUnavailable("away")
     found = scene.answer("eeee", rollout, tries=4, slot=slot)
@@ -267,7 +279,95 @@ def test_version_with_other_outputs_than_the_baseline_does_not_answer(attribute:
 
 def test_other_variant_may_take_the_baselines_place() -> None:
     scene = Scene(Version(1), Version(2))
-    rollout = rollout_of(None, scene.versions[1].run, metrics=scene.metrics, fallback=1)
+    rollout = rollout_of(None, scene.versions[1].run, fallback=1)
     found = scene.answer("eeee", rollout)
     assert found.outputs["y"][:, 0].tolist() == [2000, 2001, 2002, 2003]
     assert scene.value(m.ROLLOUT_FALLBACKS, variant="primary", reason="not_loaded") == 2
+
+
+@pytest.mark.parametrize("looks", range(4))
+@pytest.mark.parametrize("works", [False, True])
+def test_outage_that_ends_while_a_batch_begins_lets_no_event_run_twice(looks: int, *, works: bool) -> None:
+    scene = Scene(Version(1), Version(2))
+    canary = scene.versions[1]
+    canary.fails = ExecutorUnavailable("away")
+    rollout = scene.rollout()
+    scene.answer("eeee", rollout)
+    if works:
+        canary.fails = None
+    times = iter([0.0] * looks)  # the first looks at the clock; later ones come after the outage
+    scene.clock = lambda: next(times, BACK_OFF[0])
+    found = scene.answer("eeee", rollout)
+    assert found.rows.tolist() == [0, 1, 2, 3]
+    assert found.outputs["y"].shape == (4, 1)
+    assert len(canary.calls) <= 2, "one for each batch"
+
+
+@pytest.mark.parametrize("batches", [1, 2], ids=["candidate first", "baseline first"])
+def test_outage_of_the_baseline_loses_no_event_of_a_candidate_with_other_outputs(batches: int) -> None:
+    scene = Scene(Version(1), Version(2, frozenset({3})))
+    baseline, canary = scene.versions
+    canary.dtype = np.float32
+    rollout = scene.rollout(sample=None)
+    slot = scene.slot(rollout)
+    for _ in range(batches - 1):
+        scene.answer("e", rollout, slot=slot)
+    baseline.fails_at = {len(baseline.calls) + 2, len(baseline.calls) + 3}
+    found = scene.answer("eeee", rollout, tries=3, slot=slot)
+    assert (found.rejected, found.outputs["y"][:, 0].tolist()) == ({}, [1000, 1001, 1002, 1003])
+
+
+@pytest.mark.parametrize("wrong", [(1,), (2,), (1, 2)])
+@pytest.mark.parametrize("away", [set(), {1}], ids=["", "baseline away"])
+def test_arms_with_other_outputs_do_not_answer_also_if_the_baseline_has_no_event(
+    wrong: tuple[int, ...], away: set[int]
+) -> None:
+    scene = Scene(Version(1), Version(2), Version(3))
+    scene.versions[0].fails_at = away
+    for at in wrong:
+        scene.versions[at].width = 1 + at
+    rollout = scene.rollout(given_route([1, 2, 1, 2]), sample=None)
+    found = scene.answer("eeee", rollout, tries=1 + len(away))
+    assert found.outputs["y"].tolist() == [[1000], [1001], [1002], [1003]]
+    if not away:  # the next batch is answered by the arms that are right
+        found = scene.answer("eeee", rollout)
+        answers = [1000 if at in wrong else 1000 * (1 + at) for at in (1, 2, 1, 2)]
+        assert found.outputs["y"][:, 0].tolist() == [of + row for row, of in enumerate(answers)]
+
+
+def test_slots_that_fail_at_the_same_time_are_one_failure() -> None:
+    clock = [0.0]
+    outage = VariantOutage("variant 2", lambda: clock[0])
+    away = ExecutorUnavailable("away")
+    for wait in (0.1, 0.2, 0.4, 0.8):
+        tries = [outage.ask() for _ in range(8)]
+        for number in tries:
+            outage.failed(number, away)
+            clock[0] += wait / 10
+        assert outage.lasts
+        clock[0] += wait
+        assert not outage.lasts
+
+
+def test_slot_that_asked_before_the_outage_does_not_end_it() -> None:
+    clock = [0.0]
+    outage = VariantOutage("variant 2", lambda: clock[0])
+    early, failing = outage.ask(), outage.ask()
+    outage.failed(failing, ExecutorUnavailable("away"))
+    outage.answered(early)
+    assert outage.lasts
+    clock[0] += BACK_OFF[0]
+    outage.answered(outage.ask())
+    outage.failed(outage.ask(), ExecutorUnavailable("away"))
+    clock[0] += BACK_OFF[0]
+    assert not outage.lasts, "the first wait again, because it had worked"
+
+
+def test_candidate_with_other_outputs_is_asked_less_and_less_often() -> None:
+    scene = Scene(Version(1), Version(2))
+    scene.versions[1].dtype = np.float32
+    rollout = scene.rollout(sample=None)
+    for _ in range(64):
+        scene.answer("eeee", rollout)
+        scene.now += BACK_OFF[0]
+    assert len(scene.versions[1].calls) <= 8
