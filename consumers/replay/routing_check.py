@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from millstream.consumers.rollout.routing import route
-from millstream.consumers.serving.rollout_needs import preferred
 from millstream.schemas.ids import float_text
 from millstream.schemas.routing_keys import routing_key
 
@@ -129,7 +128,7 @@ def _is_while_loading(record: RolloutRecord, choice: Mapping[str, Any], variant:
     place = next((at for at, own in enumerate(record.variants) if own.name == assigned), None)
     if place is None or abs(choice["propensity"] - shares[place]) > _TOLERANCE:
         return False
-    return assigned == variant or place == preferred(record)
+    return assigned == variant or place == record.baseline
 
 
 def _text(value: Any, *, is_single: bool) -> str | None:

@@ -183,10 +183,8 @@ def allowed(record: RolloutRecord) -> tuple[str, ...]:
 
 
 def standing(record: RolloutRecord) -> RolloutVariant:
-    """The variant that is the baseline of the next rollout: after a promotion the one with all events."""
-    if record.state != "promoted":
-        return record.variants[0]
-    return max(zip(record.shares, record.variants, strict=True), key=lambda pair: pair[0])[1]
+    """The variant that is the baseline of the next rollout."""
+    return record.variants[record.baseline]
 
 
 def variant_of(record: RolloutRecord, name: str) -> int:

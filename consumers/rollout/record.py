@@ -82,6 +82,11 @@ class RolloutRecord:
         """The slots of each variant, of 10,000."""
         return shares_of(self.ranges, len(self.variants))
 
+    @property
+    def baseline(self) -> int:
+        """The index of the variant that is the baseline now: after a promotion, the one with all events."""
+        return self.shares.index(max(self.shares)) if self.state == "promoted" else 0
+
     def plan(self) -> RoutingPlan:
         """What workers route by."""
         return RoutingPlan(self.rollout, self.ranges, len(self.variants), dict(self.keys), self.fields)

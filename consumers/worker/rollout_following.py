@@ -16,7 +16,6 @@ from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.rollout.record import RolloutRecord
 from millstream.consumers.schema_store import open_store
 from millstream.consumers.serving.held_versions import HeldVersions
-from millstream.consumers.serving.rollout_needs import preferred
 from millstream.consumers.serving.rollout_watch import RolloutWatch
 from millstream.consumers.serving.wanted_now import Target, wanted_now
 from millstream.consumers.worker.following import Following, loads_with_less_priority
@@ -76,10 +75,10 @@ def read_rollout(pipeline: Pipeline, admin: Admin, retry: Retry) -> Control:
 
 
 def with_baseline(pipeline: Pipeline, record: RolloutRecord | None) -> Pipeline:
-    """The pipeline with the version that the record names: the baseline, or what took its place. None: as it is."""
+    """The pipeline with the version that is the record's baseline. None: as it is."""
     if record is None:
         return pipeline
-    baseline = record.variants[preferred(record)]
+    baseline = record.variants[record.baseline]
     if baseline.model != pipeline.model.name:
         raise PlanError(
             f"{pipeline.at('model', 'name')}: expected {baseline.model}, because the pipeline's rollout is of this model, found "

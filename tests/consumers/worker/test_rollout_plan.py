@@ -78,7 +78,7 @@ def test_executor_that_sends_requests_is_refused(tmp_path: Path) -> None:
         ((0, 10_000), "watching", 4),
         ((0, 10_000), "promoted", 5),
         ((10_000, 0), "rolled_back", 4),
-        ((4000, 6000), "concluded", 5),
+        ((4000, 6000), "concluded", 4),
     ],
 )
 def test_worker_starts_with_the_version_that_the_record_makes_the_baseline(
