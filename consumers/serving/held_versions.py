@@ -9,13 +9,13 @@ from millstream.consumers.observability import metrics as m
 from millstream.consumers.serving.errors import NotServed
 from millstream.consumers.serving.loaded import Loaded
 from millstream.consumers.serving.loader import Loader, give_memory_back
+from millstream.consumers.serving.reload_error import ReloadError
+from millstream.consumers.serving.shared_series import SharedSeries
 from millstream.consumers.serving.wanted_now import Target
-from millstream.pipeline.printable import printable
 
 log = logging.getLogger(__name__)
 
 RETRY = (1.0, 60.0)  # seconds: the first wait after a version couldn't be loaded, and the longest
-MAX_ERROR_LENGTH = 300  # characters of the error in the metric
 
 
 @dataclass(slots=True)
@@ -26,10 +26,11 @@ class Failed:
     refused: NotServed
     again: float  # when it is tried again, seconds on the monotonic clock
     wait: float
+    shown: ReloadError
 
 
 class HeldVersions:
-    """Loads and unloads versions. One thread at a time calls it, except for `get`, `has_failed` and `retry_soon`."""
+    """Loads and unloads versions. One thread at a time calls it, except for `get`, `failure` and `retry_soon`."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class HeldVersions:
         self._first = first
         self._find = find
         self._loader = loader
-        self._metrics = metrics
+        self._metrics = SharedSeries(metrics)  # two versions may fail for the same reason
         self._clock = clock
         self._loaded: dict[int, Loaded] = {first.model.version: first}
         self._failed: dict[int, Failed] = {}
@@ -63,9 +64,10 @@ class HeldVersions:
         """The version, if it is loaded."""
         return self._loaded.get(version)
 
-    def has_failed(self, version: int) -> bool:
-        """Whether it can't be loaded, as far as is known."""
-        return version in self._failed
+    def failure(self, version: int) -> NotServed | None:
+        """Why the version can't be loaded; None: it is loaded, or was not tried yet."""
+        failed = self._failed.get(version)
+        return None if failed is None else failed.refused
 
     def missing(self, wanted: Collection[int]) -> Iterator[int]:
         """The versions to load now: those that aren't loaded, and didn't fail a short while ago."""
@@ -76,7 +78,7 @@ class HeldVersions:
                 yield version
 
     def load(self, version: int) -> bool:
-        """Load a version, or note why that fails. Returns whether it is loaded now, or failed for the first time."""
+        """Load a version, or note why that fails. Returns whether it is loaded now, or failed for another reason than before."""
         before = self._failed.get(version)
         target = None
         try:
@@ -89,16 +91,14 @@ class HeldVersions:
             beside = next(iter(self._loaded.values()), self._first)
             self._loaded[version] = self._loader.load(target, beside)
         except NotServed as refused:
-            self._note(version, target, refused)
+            return self._note(version, target, refused)
         except Exception as error:
             log.exception("version %d was not loaded", version)
-            self._note(version, target, NotServed("load", f"{type(error).__name__}: {error}", transient=True))
-        else:
-            self._forget(version)
-            self._metrics.count(m.MODEL_RELOADS, 1, "loaded")
-            log.info("version %d of model %s is loaded, in %.1f s", version, self._name, self._clock() - started)
-            return True
-        return before is None
+            return self._note(version, target, NotServed("load", f"{type(error).__name__}: {error}", transient=True))
+        self._forget(version)
+        self._metrics.count(m.MODEL_RELOADS, 1, "loaded")
+        log.info("version %d of model %s is loaded, in %.1f s", version, self._name, self._clock() - started)
+        return True
 
     def take_unneeded(self, wanted: Collection[int], in_use: Collection[int]) -> list[Loaded]:
         """Take out the versions that are neither wanted nor in use, for `unload`. From now on, `get` doesn't return them."""
@@ -127,21 +127,23 @@ class HeldVersions:
     def _name(self) -> str:
         return self._first.model.name
 
-    def _note(self, version: int, target: Target | None, refused: NotServed) -> None:
+    def _note(self, version: int, target: Target | None, refused: NotServed) -> bool:
+        """Note a failure. Returns whether its reason is another one than before."""
         before = self._failed.get(version)
         first, longest = RETRY
         wait = first if before is None else min(2 * before.wait, longest)
-        if before is None or str(before.refused) != str(refused):
-            self._forget(version)
-            self._metrics.count(m.MODEL_RELOADS, 1, refused.reason)
-            self._metrics.set(m.MODEL_RELOAD_ERROR, 1, *self._labels(refused))
-            log.warning("%s The baseline answers the events of version %d.", refused, version)
-        self._failed[version] = Failed(target, refused, self._clock() + wait, wait)
+        shown = ReloadError(self._name, self._metrics) if before is None else before.shown
+        # Without the traceback, which refers to all that was loaded.
+        refused = NotServed(refused.reason, str(refused), transient=refused.transient)
+        # Before all else, and never taken out: the other thread would take the version for one that is still being loaded.
+        self._failed[version] = Failed(target, refused, self._clock() + wait, wait, shown)
+        shown.show(refused)
+        if before is not None and str(before.refused) == str(refused):
+            return False
+        self._metrics.count(m.MODEL_RELOADS, 1, refused.reason)
+        return True
 
     def _forget(self, version: int) -> None:
         failed = self._failed.pop(version, None)
         if failed is not None:
-            self._metrics.forget(m.MODEL_RELOAD_ERROR, *self._labels(failed.refused))
-
-    def _labels(self, refused: NotServed) -> tuple[str, str, str]:
-        return self._name, refused.reason, printable(str(refused)[:MAX_ERROR_LENGTH])
+            failed.shown.forget()

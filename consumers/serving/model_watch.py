@@ -15,15 +15,14 @@ from millstream.consumers.serving.errors import NotServed
 from millstream.consumers.serving.loaded import Loaded
 from millstream.consumers.serving.loader import Loader, give_memory_back
 from millstream.consumers.serving.place import Place
+from millstream.consumers.serving.reload_error import ReloadError
 from millstream.consumers.serving.shared_series import Series
 from millstream.consumers.serving.wanted_now import Target
-from millstream.pipeline.printable import printable
 
 log = logging.getLogger(__name__)
 
 LOG_INTERVAL = 600.0  # seconds between two lines about the same failure
 MOST_WAITS = 16  # a failure that may pass is tried again after so many poll intervals, at most
-MAX_ERROR_LENGTH = 300  # characters of the error in the metric
 
 
 class StartLoader(Loader, Protocol):
@@ -87,7 +86,7 @@ class ModelWatch:
         self._metrics = metrics
         self._old: list[Loaded] = []  # versions before the served one that still have batches in flight
         self._failed: tuple[Target, NotServed] | None = None  # the version that isn't tried again, and why
-        self._error: tuple[str, ...] | None = None  # labels of the failure in the metrics
+        self._error = ReloadError(first.model.name, metrics)
         self._said: tuple[str, float] = "", 0.0  # the last failure in the log, and when
         self._pause = Pause()
         self._show()
@@ -136,12 +135,12 @@ class ModelWatch:
         self._note_start(target)
         served = self.served
         if target == served.target:
-            if self._error is not None:
+            if self._error.is_shown:
                 log.info("version %d of model %s, which answers, is the wanted one again", *_named(served))
             self._note_success()
             return
         if self._failed is not None and target == self._failed[0]:
-            self._show_error(self._failed[1])
+            self._error.show(self._failed[1])
             return
         if self._pause.lasts(target):
             return
@@ -207,24 +206,12 @@ class ModelWatch:
     def _note_success(self) -> None:
         self._failed = None
         self._pause = Pause()
-        self._forget_error()
-
-    def _forget_error(self) -> None:
-        if self._error is not None:
-            self._metrics.forget(m.MODEL_RELOAD_ERROR, *self._error)
-            self._error = None
-
-    def _show_error(self, refused: NotServed) -> None:
-        labels = (self.served.model.name, refused.reason, printable(str(refused)[:MAX_ERROR_LENGTH]))
-        if labels != self._error:
-            self._forget_error()
-            self._metrics.set(m.MODEL_RELOAD_ERROR, 1, *labels)
-            self._error = labels
+        self._error.forget()
 
     def _note_failure(self, refused: NotServed) -> None:
         error = str(refused)
         self._metrics.count(m.MODEL_RELOADS, 1, refused.reason)
-        self._show_error(refused)
+        self._error.show(refused)
         again = "" if refused.transient else "; the other one is tried again when its files change"
         model = self.served.model
         self._say(f"{error} Version {model.version} of model {model.name} goes on answering{again}.")

@@ -6,7 +6,8 @@ loads and unloads versions, which may take long.
 
 import logging
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -14,9 +15,10 @@ from millstream.consumers.execute.interface import Pool
 from millstream.consumers.execute.opened_rollout import Opened, OpenedRollout, OpenedVariant
 from millstream.consumers.execute.variant_outage import VariantOutage
 from millstream.consumers.observability import metrics as m
-from millstream.consumers.rollout.record import RolloutRecord
+from millstream.consumers.rollout.record import RolloutRecord, RolloutVariant
 from millstream.consumers.rollout.routing import route
 from millstream.consumers.serving.held_versions import HeldVersions
+from millstream.consumers.serving.loaded import Loaded
 from millstream.consumers.serving.loader import lower_priority
 from millstream.consumers.serving.rollout_needs import NO_ROLLOUT, fallback, needed
 from millstream.consumers.serving.rollout_router import RolloutRouter
@@ -90,18 +92,35 @@ class RolloutWatch:
         self._serving: Opened = versions.first.opened
         self._old: list[Opened] = []  # before the one served, that still have batches in flight
         self._outages: dict[tuple[str, int], VariantOutage] = {}
-        self._shown: list[tuple[str, str, str]] = []  # labels of the variants in the metrics
+        self._shown: set[tuple[str, str, str]] = set()  # labels of the variants in the metrics
         self._answering = set[tuple[str, str]]()  # the versions that the metrics show as serving
         self._told: RolloutRecord | None = None  # the revision that the log has
         self._wake = threading.Event()
+        self._settled = threading.Event()  # set once nothing of the newest revision is left to load
 
     def start(self) -> None:
-        """Load the versions of the newest revision, and route by it."""
+        """Route by the newest revision, with the version that is loaded. `run` loads the others."""
         self._record = self._records.record
-        self._load_missing()
         self._show_serving(None)
         self._apply()
         self._show_problem()
+        self._wake.set()
+
+    def wait_until_loaded(self, seconds: float, stopping: threading.Event) -> None:
+        """Wait until the versions of the newest revision are loaded, or known to fail, while the threads run.
+
+        A version that hangs while it is loaded must not stop the baseline. So the wait ends after some time.
+
+        Args:
+            seconds: the longest wait.
+            stopping: set when the worker is to end.
+        """
+        until = time.monotonic() + seconds
+        while not self._settled.wait(LOOK_INTERVAL) and not stopping.is_set():
+            if time.monotonic() >= until:
+                loading = ", ".join(map(str, self._loading()))
+                log.warning("not loaded after %g s: version %s. Until it is, other versions answer", seconds, loading)
+                return
 
     def follow(self) -> None:
         """Read the control topic until `stop` is set."""
@@ -162,8 +181,8 @@ class RolloutWatch:
             record.rollout, record.revision, record.variants[at].name, float(plan.shares[at]), randomised, 0.0
         )
         loaded = serving.revision == record.revision and serving.variants[at].opened is not None
-        answers = record.variants[at if loaded else serving.fallback]
-        return LetterModel(answers.model, answers.version, answers.name, choice)
+        answers = serving.variants[at if loaded else serving.fallback]
+        return LetterModel(answers.id.name, answers.id.version, answers.name, choice)
 
     def close(self) -> None:
         """Unload all versions, and leave the control topic."""
@@ -178,46 +197,67 @@ class RolloutWatch:
         own = self._versions.first.model.name
         return [record.variants[at].version for at in needed(record) if record.variants[at].model == own]
 
+    def _loading(self) -> list[int]:
+        """The versions that the newest revision needs, and that were not tried yet."""
+        versions = self._versions
+        return [own for own in self._wanted() if versions.get(own) is None and versions.failure(own) is None]
+
     def _load_missing(self) -> bool:
         """Returns whether something changed that routing depends on."""
         changed = False
         for version in list(self._versions.missing(self._wanted())):
-            if version in self._wanted() and not self._stop.is_set():  # it may have changed meanwhile
-                changed |= self._versions.load(version)
+            if version not in self._wanted() or self._stop.is_set():  # it may have changed meanwhile
+                continue
+            if self._versions.load(version):
+                changed = True
+                if (refused := self._versions.failure(version)) is not None:
+                    log.warning("%s %s", refused, self._instead_of(version))
         return changed
+
+    def _instead_of(self, version: int) -> str:
+        """Who answers the events of a version that can't be loaded, as a sentence."""
+        record = self._record
+        chosen = None if record is None else fallback(record, self._loaded(record).keys())
+        if record is None or chosen is None:
+            answering = ", ".join(sorted(own for _, own in self._answering))
+            return f"Until version {version} is loaded, version {answering} goes on answering all events."
+        if chosen == record.baseline:
+            return f"The baseline answers the events of version {version}."
+        return f"Version {record.variants[chosen].version} answers the events of version {version}."
 
     def _apply(self) -> None:
         """Route by the newest revision, with the versions that are loaded now."""
         with self._lock:
             record = self._record
-            opened = self._opened_alone() if record is None else self._opened(record)
-            if opened is None or opened is self._serving:
-                return
-            self._begin_series(record)
-            before, self._serving = self._serving, opened
-            self._pool.switch_to(opened)
-            self._old.append(before)
-            self._show(record)
+            loading = self._loading()  # first: what is loaded meanwhile is used, too
+            opened = self._opened_alone() if record is None else self._opened(record, loading)
+            if opened is not None and opened is not self._serving:
+                self._begin_series(record)
+                before, self._serving = self._serving, opened
+                self._pool.switch_to(opened)
+                self._old.append(before)
+                self._show(record)
+            elif record is not None:  # it waits for the version that is to answer
+                self._show_loaded(record)
+            if not loading:
+                self._settled.set()
 
     def _opened_alone(self) -> Opened | None:
         """The version that answers without a rollout; None: it isn't loaded yet."""
         found = self._versions.get(self._own)
         return None if found is None else found.opened
 
-    def _opened(self, record: RolloutRecord) -> OpenedRollout | None:
+    def _opened(self, record: RolloutRecord, loading: Collection[int]) -> OpenedRollout | None:
         """The rollout with what is loaded of it; None: the version that is to answer isn't loaded yet."""
         name = self._versions.first.model.name
-        wanted = [at for at in needed(record) if record.variants[at].model == name]
-        loaded = {at: found for at in wanted if (found := self._versions.get(record.variants[at].version)) is not None}
+        loaded = self._loaded(record)
         chosen = fallback(record, loaded.keys())
         if chosen is None:
             log.warning(
                 "%s waits: none of its versions is loaded yet. Until then, the state before goes on", _told(record)
             )
             return None
-        absent = [
-            at for at in wanted if at not in loaded and not self._versions.has_failed(record.variants[at].version)
-        ]
+        absent = [at for at in needed(record) if at not in loaded and record.variants[at].version in loading]
         plan = record.plan()
         if foreign := sorted({variant.model for variant in record.variants} - {name}):
             log.warning(
@@ -246,6 +286,12 @@ class RolloutWatch:
             record.rollout, record.revision, variants, plan.shares, chosen, router.assigned, self._sample
         )
 
+    def _loaded(self, record: RolloutRecord) -> dict[int, Loaded]:
+        """The variants that the revision needs, as far as they are loaded."""
+        model, needs = self._versions.first.model.name, [(at, record.variants[at]) for at in needed(record)]
+        found = {at: self._versions.get(own.version) for at, own in needs if own.model == model}
+        return {at: version for at, version in found.items() if version is not None}
+
     def _outage(self, name: str, version: int) -> VariantOutage:
         """The same for all revisions, so that a version that fails isn't asked again after each change."""
         key = name, version
@@ -273,7 +319,7 @@ class RolloutWatch:
         for labels in self._shown:
             self._metrics.forget(m.ROLLOUT_SHARE, *labels)
             self._metrics.forget(m.ROLLOUT_LOADED, *labels)
-        self._shown = []
+        self._shown.clear()
         self._show_serving(record)
         if record is None:
             self._metrics.set(m.ROLLOUT_REVISION, NO_ROLLOUT)
@@ -281,11 +327,8 @@ class RolloutWatch:
             return
         shares = record.plan().shares.tolist()
         for at in needed(record):
-            variant = record.variants[at]
-            labels = variant.name, variant.model, str(variant.version)
-            self._shown.append(labels)
-            self._metrics.set(m.ROLLOUT_SHARE, shares[at], *labels)
-            self._metrics.set(m.ROLLOUT_LOADED, self._versions.get(variant.version) is not None, *labels)
+            self._metrics.set(m.ROLLOUT_SHARE, shares[at], *_labels(record.variants[at]))
+        self._show_loaded(record)
         self._metrics.set(m.ROLLOUT_REVISION, record.revision)
         if record is self._told:
             return
@@ -295,6 +338,12 @@ class RolloutWatch:
             for own, share in zip(record.variants, [100 * share for share in shares], strict=True)
         )
         log.info("%s, %s: %s", _told(record), record.state, told)
+
+    def _show_loaded(self, record: RolloutRecord) -> None:
+        """Show which versions the revision needs, and whether they are loaded."""
+        for variant in (record.variants[at] for at in needed(record)):
+            self._shown.add(_labels(variant))
+            self._metrics.set(m.ROLLOUT_LOADED, self._versions.get(variant.version) is not None, *_labels(variant))
 
     def _show_serving(self, record: RolloutRecord | None) -> None:
         """Show the versions that answer events now."""
@@ -320,6 +369,11 @@ def _versions_of(opened: Opened) -> set[int]:
     if isinstance(opened, OpenedRollout):
         return {variant.id.version for variant in opened.variants if variant.opened is not None}
     return {opened.id.version}
+
+
+def _labels(variant: RolloutVariant) -> tuple[str, str, str]:
+    """Of a variant in the metrics."""
+    return variant.name, variant.model, str(variant.version)
 
 
 def _told(record: RolloutRecord) -> str:

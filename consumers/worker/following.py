@@ -13,7 +13,7 @@ class Following(NamedTuple):
 
     stages: Sequence[Stage]  # each runs in a thread of its own
     close: Callable[[], None]  # closes all versions that are loaded at the end
-    prepare: Callable[[], None] = lambda: None  # called after the warm-up, before the first poll
+    prepare: Callable[[], None] = lambda: None  # called once the stages run, before the first poll
     version_of: VersionOf = lambda _key, _place: None
 
 

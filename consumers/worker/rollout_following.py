@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 ADVICE = "Name another version in the rollout"
 """What to do about a version that is refused."""
+START_WAIT = 60.0  # seconds that a worker waits at its start for the versions of the rollout
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +128,12 @@ def follow_rollout(
         stop=shared.ending.abandon,
         metrics=metrics,
     )
+    watch.start()
 
     def prepare() -> None:
         health.waiting_for = "the versions of the rollout"
         with live(health):
-            watch.start()
+            watch.wait_until_loaded(START_WAIT, shared.ending.stopping)
 
     def version_of(key: Key, place: Position) -> LetterModel | None:
         if key is None and pipeline.input.event_id is not None:

@@ -49,7 +49,7 @@ class Models(NamedTuple):
 
     first: OpenedModel  # at the start
     close: Callable[[], None]  # closes all that are loaded at the end
-    prepare: Callable[[], None] = lambda: None  # called after the warm-up, before the first poll
+    prepare: Callable[[], None] = lambda: None  # called once the stages run, before the first poll
     version_of: VersionOf = lambda _key, _place: None
 
 
@@ -129,14 +129,14 @@ class Worker:
         self._health.waiting_for = "the model's warm-up"
         if not self._warm_up():
             return True  # asked to end before the first poll
-        self._models.prepare()
         self._health.waiting_for = "the broker's answer to the producer"
         self._sink.start()
-        self._health.waiting_for = "the group's assignment"
         for thread in self._threads:
             thread.start()
         watch(lambda: None if self._ended else ("the worker's loop", self._health.turned), 2 * self._health.stall_after)
         try:
+            self._models.prepare()
+            self._health.waiting_for = "the group's assignment"
             self._source.subscribe(self._finish)
             drained = self._work()
         except Exception as error:

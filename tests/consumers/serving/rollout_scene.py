@@ -144,13 +144,16 @@ class RolloutScene:
         return Counter(row["variant"] for row in self.predictions())
 
 
-def write_python_version(models: Path, number: int, body: str) -> None:
-    """Add a version that runs this with `x`, and then answers its number, as the others do."""
+def write_python_version(models: Path, number: int, body: str, *, loading: str = "pass") -> None:
+    """Add a version that runs `body` with `x`, and then answers its number, as the others do. `loading`: runs before."""
     version = models / str(number)
     version.mkdir()
     (version / "config.yaml").write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
     lines = [*dedent(body).strip().splitlines(), f'return {{"score": np.full((len(x), 1), {number}, np.float32)}}']
-    head = "import time\n\nimport numpy as np\n\n\nclass Model:\n    def __init__(self, folder, device): pass\n\n"
+    head = (
+        "import time\n\nimport numpy as np\n\n\nclass Model:\n    def __init__(self, folder, device): "
+        + f"{loading}\n\n"
+    )
     head += '    def predict(self, inputs):\n        x = inputs["x"]\n'
     (version / "model.py").write_text(head + "".join(f"        {line}\n" for line in lines), encoding="utf-8")
 

@@ -16,8 +16,9 @@ from millstream.consumers.observability import metrics as m
 from millstream.consumers.serving import model_watch
 from millstream.consumers.serving.errors import NotServed
 from millstream.consumers.serving.loaded import Loaded
-from millstream.consumers.serving.model_watch import MAX_ERROR_LENGTH, MOST_WAITS, ModelWatch
+from millstream.consumers.serving.model_watch import MOST_WAITS, ModelWatch
 from millstream.consumers.serving.place import WholePool
+from millstream.consumers.serving.reload_error import MAX_ERROR_LENGTH
 from millstream.consumers.serving.wanted_now import Target
 from tests.consumers.measured import Measured
 

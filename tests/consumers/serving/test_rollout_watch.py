@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
+from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,7 +31,7 @@ from tests.consumers.in_memory import batch_of
 from tests.consumers.measured import Measured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from millstream.consumers.execute.interface import Pool
     from millstream.inference.repository import ModelVersion
@@ -49,7 +52,8 @@ def record_of(*shares: int, versions: tuple[int, ...] = (1, 2), **changed: Any) 
 class Scene(Measured):
     """A watch between a control topic, a repository and a pool that are in memory."""
 
-    def __init__(self, record: RolloutRecord | None = None, *, first: int = 1) -> None:
+    def __init__(self, record: RolloutRecord | None = None, *, first: int = 1, loads: bool = True) -> None:
+        """`loads`: whether the versions of the record are loaded already."""
         super().__init__()
         self.now = 100.0
         self.record = record
@@ -63,6 +67,7 @@ class Scene(Measured):
         self.in_flight: set[int] = set()  # versions with batches in flight
         self.closed = False
         self.stop = threading.Event()
+        self.release = threading.Event()  # set: `hang` comes back
         pool = SimpleNamespace(switch_to=self.switched.append, is_in_use=self._is_in_use)
         self.opened = self._loaded(first, None)
         self.versions = HeldVersions(self.opened, self._find, self, self.metrics, lambda: self.now)
@@ -77,6 +82,8 @@ class Scene(Measured):
             metrics=self.metrics,
         )
         self.watch.start()
+        if loads:
+            self.look()
 
     def poll(self, timeout: float) -> None: ...
 
@@ -100,6 +107,10 @@ class Scene(Measured):
         if target.version in self.broken:
             raise self.broken[target.version]
         return self._loaded(target.version, target)
+
+    def hang(self) -> None:
+        """Loading does not come back."""
+        assert self.release.wait(60)
 
     def unload(self, loaded: Loaded) -> None:
         assert loaded.model.version not in self.in_flight, "it is unloaded only when no batch needs it"
@@ -167,8 +178,26 @@ def test_without_a_rollout_the_baseline_answers_and_nothing_is_loaded() -> None:
     assert scene.value(m.ROLLOUT_REVISION) == 0
 
 
+@contextmanager
+def threads_of(scene: Scene) -> Iterator[None]:
+    """The watch's threads run. At the end, nothing that is loaded hangs any more."""
+    threads = [threading.Thread(target=run) for run in (scene.watch.follow, scene.watch.run)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        scene.stop.set()
+        scene.release.set()
+        for thread in threads:
+            thread.join(20)
+        assert not any(thread.is_alive() for thread in threads)
+
+
 def test_all_versions_of_a_rollout_are_loaded_before_the_first_event() -> None:
-    scene = Scene(record_of(70, 30))
+    scene = Scene(record_of(70, 30), loads=False)
+    with threads_of(scene):
+        scene.watch.wait_until_loaded(60, threading.Event())
     assert (scene.loads, scene.loaded(), scene.randomised()) == ([2], [1, 2], True)
     assert shares(scene.variants()) == {0: 700, 1: 300}
     assert scene.shown() == [1, 2]
@@ -369,12 +398,8 @@ def test_threads_follow_and_end(caplog: pytest.LogCaptureFixture) -> None:
             scene.stop.set()
 
     scene.poll = poll  # type: ignore[method-assign]
-    threads = [threading.Thread(target=run) for run in (scene.watch.follow, scene.watch.run)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    assert not any(thread.is_alive() for thread in threads)
+    with threads_of(scene):
+        assert scene.stop.wait(20)
     assert scene.loaded() == [1, 2]
     assert "the rollout was not followed" in caplog.text
 
@@ -447,3 +472,125 @@ def test_version_of_a_key_names_the_baseline_while_it_answers_in_place_of_the_ca
     assert found is not None
     assert found.choice is not None
     assert (found.version, found.variant, found.choice.assigned) == (1, "v1", "v2")
+
+
+def test_version_that_hangs_while_it_is_loaded_does_not_keep_the_baseline_from_answering(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene(record_of(50, 50), loads=False)
+    scene.on_load = scene.hang
+    with threads_of(scene):
+        scene.watch.wait_until_loaded(0, threading.Event())
+        assert (set(scene.variants()), scene.randomised()) == ({0}, False)
+        assert "not loaded after 0 s: version 2" in caplog.text
+        scene.release.set()
+        scene.watch.wait_until_loaded(60, threading.Event())
+        assert (set(scene.variants()), scene.randomised()) == ({0, 1}, True)
+
+
+@pytest.mark.parametrize("what", ["the worker is to end", "a rollback"])
+def test_wait_for_a_version_that_hangs_ends_at_once_if_there_is_nothing_to_wait_for(what: str) -> None:
+    scene, stopping = Scene(record_of(50, 50), loads=False), threading.Event()
+    scene.on_load = scene.hang
+    with threads_of(scene):
+        waiting = threading.Thread(target=scene.watch.wait_until_loaded, args=(600, stopping))
+        waiting.start()
+        if what == "a rollback":
+            scene.shift(100, 0, state="rolled_back")
+        else:
+            stopping.set()
+        waiting.join(30)
+        assert not waiting.is_alive()
+
+
+def test_rollback_to_a_version_that_cannot_be_loaded_says_which_one_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene(record_of(50, 50))
+    scene.shift(0, 100, state="promoted")
+    scene.look()
+    assert scene.unloaded == [1]
+    del scene.contents[1]
+    scene.shift(100, 0, state="rolled_back")
+    labels = {"variant": "v1", "model": "m", "version": "1"}
+    assert scene.value(m.ROLLOUT_LOADED, **labels) == 0
+    scene.look()
+    assert scene.value(m.ROLLOUT_LOADED, **labels) == 0
+    assert (scene.shown(), scene.value(m.ROLLOUT_REVISION)) == ([2], 2)
+    assert "version 1 is not there. Until version 1 is loaded, version 2 goes on answering all events." in caplog.text
+    assert "The baseline answers" not in caplog.text
+    scene.contents[1] = "a"
+    scene.look(wait=RETRY[1])
+    assert (scene.loaded(), scene.shown(), scene.value(m.ROLLOUT_REVISION)) == ([1], [1], 3)
+    assert scene.value(m.ROLLOUT_LOADED, **labels) == 1
+
+
+def test_log_names_the_version_that_answers_in_place_of_the_baseline(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene(first=2, loads=False)
+    del scene.contents[1]
+    scene.change(record_of(50, 50))
+    scene.look()
+    assert "version 1 is not there. Version 2 answers the events of version 1." in caplog.text
+
+
+def test_baseline_of_a_concluded_test_answers_for_the_others_though_it_has_fewer_events() -> None:
+    scene = Scene(record_of(50, 50))
+    scene.shift(40, 60, state="concluded")
+    assert (scene.loaded(), scene.serving.fallback) == ([1, 2], 0)
+
+
+def test_version_that_fails_for_another_reason_is_not_taken_for_one_that_is_being_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene()
+    scene.broken = {2: MISSING}
+    scene.change(record_of(50, 50))
+    scene.look()
+    randomised: list[bool] = []
+
+    def changing(count: Any, *given: Any) -> None:
+        """A revision comes while the failure is noted."""
+        monkeypatch.undo()
+        scene.shift(60, 40)
+        randomised.append(scene.randomised())
+        count(*given)
+
+    monkeypatch.setattr(scene.metrics, "count", partial(changing, scene.metrics.count))
+    scene.broken = {2: BROKEN}
+    scene.look(wait=RETRY[1])
+    assert randomised == [True]
+
+
+def test_error_that_two_versions_share_is_shown_until_both_are_loaded() -> None:
+    scene = Scene()
+    away = NotServed("unavailable", "the store is away.", transient=True)
+    scene.broken = {2: away, 3: away}
+    scene.change(record_of(50, 25, 25, versions=(1, 2, 3)))
+    scene.look()
+    for broken, shown in [({3: away}, 1), ({}, None)]:
+        scene.broken = broken
+        scene.look(wait=RETRY[1])
+        assert scene.value(m.MODEL_RELOAD_ERROR, model="m", reason="unavailable", error=str(away)) == shown
+
+
+def test_version_that_cannot_be_loaded_takes_no_memory() -> None:
+    class Weights: ...
+
+    loaded: list[weakref.ref[Weights]] = []
+
+    def failing() -> None:
+        weights = Weights()
+        loaded.append(weakref.ref(weights))
+        raise NotServed("warm_up", "it can't run.")
+
+    scene = Scene()
+    scene.on_load = failing
+    scene.change(record_of(50, 50))
+    scene.look()
+    assert [weights() for weights in loaded] == [None]
+
+
+def test_version_of_a_key_is_the_one_that_goes_on_while_the_newest_revision_waits() -> None:
+    scene = Scene(record_of(0, 0, 100, versions=(1, 2, 3), state="promoted"), first=3)
+    scene.change(record_of(100, 0, versions=(4, 5), rollout="r2", revision=2, state="rolled_back"))
+    found = scene.watch.version_of(b"a")
+    assert found is not None
+    assert (found.version, found.variant) == (3, "v3")

@@ -218,6 +218,29 @@ def test_topic_that_cannot_be_read_keeps_the_state_and_a_worker_that_starts_says
     assert f"{scene.topic} (rollout). Create them: millstream topics create" in worker.log
 
 
+@pytest.mark.full
+def test_candidate_that_hangs_while_it_is_loaded_does_not_keep_workers_from_ending_nor_a_rollback_from_helping(
+    kafka: Broker, tmp_path: Path
+) -> None:
+    scene = RolloutScene(tmp_path, kafka, 1)
+    write_python_version(scene.models, 2, "", loading="time.sleep(600)")
+    scene.start(50, 50)
+    with Worker(scene.service.file) as worker:
+        until_loading(worker)
+        assert worker.stop() == 0
+    with Worker(scene.service.file) as worker:
+        until_loading(worker)
+        scene.shift(100, 0, state="rolled_back")
+        worker.wait_ready()
+        scene.send(EVENTS)
+        assert worker.stop() == 0
+    assert set(scene.variants()) == {"primary"}
+
+
+def until_loading(worker: Worker) -> None:
+    worker.wait_for(lambda: "the versions of the rollout" in worker.get("/ready")[1], 60, "loading a version")
+
+
 REJECTS = """
 if (x[:, 0] > 0).any():
     raise ValueError("a positive one")
