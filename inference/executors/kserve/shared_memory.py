@@ -27,6 +27,10 @@ MOST_REGIONS = 64  # requests in flight beyond these have their tensors in them
 REST = 60.0  # seconds until a region is used again whose request was abandoned: the server may still read it
 REGISTER_TIMEOUT = 10.0  # seconds; to unregister a region may take as long
 CLOSE_TIMEOUT = 1.0  # seconds to unregister all regions at the end
+# Seconds between tries to unregister a region that the server still uses. A server lets go of a request's region only after it
+# has sent the answer. Until then, Triton 2.50 to 2.52 refuse to unregister it. Later ones unregister it afterwards
+# (https://github.com/triton-inference-server/server/pull/7743).
+IN_USE_WAITS = (0.001, 0.01, 0.1, 0.5)
 _NO_ANSWER = {"CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE"}
 _AWAY = {"DEADLINE_EXCEEDED", "UNAVAILABLE"}
 
@@ -160,11 +164,17 @@ class SharedMemoryEndpoint(GrpcEndpoint):
         await self._unregister(region.name, timeout)
 
     async def _unregister(self, name: str, timeout: float = REGISTER_TIMEOUT) -> None:
-        try:
-            request = SystemSharedMemoryUnregisterRequest(name=name)
-            await self._stub.SystemSharedMemoryUnregister(request, **self._within(timeout))
-        except AioRpcError as error:  # the next worker that starts does it
-            log.debug("%s", self._said(error))
+        request = SystemSharedMemoryUnregisterRequest(name=name)
+        for wait in (*IN_USE_WAITS, 0.0):
+            try:
+                await self._stub.SystemSharedMemoryUnregister(request, **self._within(timeout))
+                return
+            except AioRpcError as error:
+                said, in_use = self._said(error), "in use" in (error.details() or "")
+            if not in_use:
+                break
+            await asyncio.sleep(wait)
+        log.debug("%s", said)  # the next worker that starts does it
 
     def _within(self, seconds: float) -> dict[str, Any]:
         return {"timeout": seconds, "metadata": self._metadata}

@@ -163,17 +163,25 @@ def test_regions_of_a_killed_process_are_removed_here_and_on_the_server(tmp_path
 
 
 class SlowService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
-    """Notes the regions of requests, and answers only after `seconds`."""
+    """Notes the regions of requests, and answers only after `seconds`. It refuses to unregister a region so many times first."""
 
-    def __init__(self) -> None:
+    def __init__(self, refusals: int = 0) -> None:
         self.regions: list[str] = []
         self.seconds = 0.0
+        self.refusals = refusals
+        self.asked_to_unregister: list[str] = []
 
     def SystemSharedMemoryStatus(self, _request: Any, _context: Any) -> Any:  # noqa: N802
         return service_pb2.SystemSharedMemoryStatusResponse()
 
     def SystemSharedMemoryRegister(self, _request: Any, _context: Any) -> Any:  # noqa: N802
         return service_pb2.SystemSharedMemoryRegisterResponse()
+
+    def SystemSharedMemoryUnregister(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self.asked_to_unregister.append(request.name)
+        if self.asked_to_unregister.count(request.name) <= self.refusals:
+            context.abort(grpc.StatusCode.INTERNAL, f"Cannot unregister '{request.name}', it is currently in use.")
+        return service_pb2.SystemSharedMemoryUnregisterResponse()
 
     def ModelInfer(self, request: Any, _context: Any) -> Any:  # noqa: N802
         (tensor,) = request.inputs
@@ -214,6 +222,22 @@ def test_the_region_of_an_abandoned_request_rests_because_the_server_may_still_r
     assert first == second == abandoned
     assert other not in {abandoned, ""}
     assert not set(service.regions) & files()
+
+
+def test_a_region_is_unregistered_once_the_server_no_longer_uses_it() -> None:
+    service = SlowService(refusals=2)
+
+    async def run(url: str) -> None:
+        endpoint = SharedMemoryEndpoint(url, {}, "here")
+        for events in (5, 50_000):  # the second ones need a larger region
+            await endpoint.infer("m", "1", {"x": np.zeros((events, 2), np.float32)}, ["y"], 30.0)
+        assert service.asked_to_unregister == 3 * service.regions[:1]
+        await endpoint.close()
+
+    with serving(service) as url:
+        asyncio.run(run(url))
+    small, large = service.regions
+    assert service.asked_to_unregister == [*3 * [small], *3 * [large]]
 
 
 def test_more_requests_than_regions_have_their_tensors_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
