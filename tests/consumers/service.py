@@ -110,9 +110,11 @@ def write_service(
 
 
 def vector_service(folder: Path, kafka: Broker, **sections: Any) -> Service:
-    """A pipeline for `benchmarks.load.vector_events`."""
+    """A pipeline for `benchmarks.load.vector_events`. Its model is `vector`, unless `sections` have `models`."""
     write_vector_model(folder, seed=1)
     defaults: dict[str, Section] = {"input": VECTOR_INPUT, "model": {"name": "vector"}}
+    if "models" in sections:
+        del defaults["model"]
     return write_service(folder, kafka, **defaults | sections)
 
 

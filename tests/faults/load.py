@@ -75,6 +75,27 @@ def numbers(seed: int, deadly: int | None) -> Iterator[Event]:
         number += 1
 
 
+def owned(seed: int) -> Iterator[Event]:
+    """Endless JSON events, each of an owner (`who`) and with a number (`x`), which `owner_of` and `x_of` find in its ID."""
+    chance = random.Random(seed)
+    number = 0
+    while True:
+        event_id = f"event-{number:010d}"
+        value = {"id": event_id, "who": owner_of(event_id), "x": x_of(event_id)}
+        yield Event(event_id, b"key-%d" % chance.randrange(KEYS), json.dumps(value).encode())
+        number += 1
+
+
+def owner_of(event_id: str) -> str:
+    """`who` of an event of `owned`."""
+    return "abcd"[int(event_id[-10:]) % 4]
+
+
+def x_of(event_id: str) -> int:
+    """`x` of an event of `owned`."""
+    return int(event_id[-10:]) % 7
+
+
 def damaged(seed: int) -> Iterator[Event]:
     """Endless events without IDs for `vector_service`. Of 40 events, one is cut off, one has a flipped bit, one is random bytes,
     and one has an unknown schema ID. Of 500 events, one is nearly as large as a topic accepts."""

@@ -21,10 +21,10 @@ from tests.broker.maven import MavenKafka
 from tests.consumers.processes import Worker
 from tests.consumers.service import id_of, vector_service
 from tests.faults.checker import RIGHT, Result, check
-from tests.faults.load import Stream, vectors
+from tests.faults.load import Event, Stream, vectors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     from confluent_kafka import Message
@@ -174,9 +174,16 @@ class Fleet:
 
 @contextmanager
 def under_load(
-    folder: Path, kafka: Broker, seed: int, *, rate: int = RATE, through: str | None = None, **sections: Any
+    folder: Path,
+    kafka: Broker,
+    seed: int,
+    *,
+    rate: int = RATE,
+    through: str | None = None,
+    load: Callable[[int], Iterator[Event]] = vectors,
+    **sections: Any,
 ) -> Iterator[tuple[Service, Fleet, Stream]]:
-    """A service for vector events, exactly once where `sections` say nothing else, with its load; workers are yours.
+    """A service for the events of `load`, exactly once where `sections` say nothing else, with its load; workers are yours.
 
     Workers reach the broker `through` another address where one is given.
     """
@@ -185,7 +192,7 @@ def under_load(
     service = vector_service(folder, kafka, **defaults | sections)
     if through is not None:
         change(service, kafka={"bootstrap": through})
-    with Stream(service.bootstrap, service.inputs[0], vectors(seed), rate) as stream, Fleet(service) as fleet:
+    with Stream(service.bootstrap, service.inputs[0], load(seed), rate) as stream, Fleet(service) as fleet:
         yield service, fleet, stream
 
 

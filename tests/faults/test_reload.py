@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import yaml
 
-from tests.broker.clients import wait_until
 from tests.consumers.service import prediction_of
 from tests.consumers.serving.versions import delete_version, name_alias, write_version
 from tests.faults.service import assert_exactly_once, under_load
@@ -35,8 +33,8 @@ def versions_of(service: Service) -> set[int]:
     return {row["version"] for row in rows}
 
 
-def serves(worker: Worker, version: int, model: str = "vector") -> bool:
-    return worker.metrics().get(f"millstream_serving_model{{model={model},version={version}}}") == 1
+def serves(worker: Worker, version: int) -> bool:
+    return worker.metrics().get(f"millstream_serving_model{{model=vector,version={version}}}") == 1
 
 
 def write_versions(models: Path) -> None:
@@ -69,59 +67,6 @@ def test_workers_are_killed_while_the_model_changes(kafka: Broker, tmp_path: Pat
             stream.wait_for_more(500)
         assert_exactly_once(service, fleet.finish(stream))
     assert versions_of(service) == set(VERSIONS)
-
-
-@pytest.mark.full
-def test_workers_are_killed_while_models_of_an_ensemble_change(kafka: Broker, tmp_path: Path, full: bool) -> None:
-    chance = random.Random(12)
-    with under_load(tmp_path, kafka, seed=204) as (service, fleet, stream):
-        answer_with_two(service)
-        folders = {name: tmp_path / "models" / name for name in ("vector", "other")}
-        folders["other"].mkdir()
-        write_version(folders["other"], 1)
-        for folder in folders.values():
-            write_versions(folder)
-        fleet.start("w0", "w1")
-        fleet.wait_ready()
-        for turn in range(20 if full else 4):
-            name_alias(chance.choice(list(folders.values())), champion=chance.choice(VERSIONS))
-            time.sleep(chance.uniform(0, 0.4))  # at any moment of a reload
-            victim = f"w{turn % 2}"
-            fleet.kill(victim)
-            fleet.start(victim)
-            stream.wait_for_more(chance.randrange(200, 1000))
-        fleet.wait_ready()
-        for one, two in ((2, 3), (3, 3), (1, 2)):
-            name_alias(folders["vector"], champion=one)
-            name_alias(folders["other"], champion=two)
-            for instance_id in ("w0", "w1"):
-                worker = fleet[instance_id]
-                worker.wait_for(
-                    lambda w=worker, a=one, b=two: serves(w, a) and serves(w, b, "other"),  # type: ignore[misc]
-                    30,
-                    f"serving versions {one} and {two}",
-                )
-            wait_until(lambda a=one, b=two: (a, b) in pairs_of(service), 60, f"answers of versions {one} and {two}")  # type: ignore[misc]
-        assert_exactly_once(service, fleet.finish(stream))
-    assert {(2, 3), (3, 3), (1, 2)} <= pairs_of(service)
-
-
-def pairs_of(service: Service) -> set[tuple[int, int]]:
-    """The versions that answered together. Each prediction must name the versions that its outputs show."""
-    rows = [prediction_of(message)["outputs"] for message in service.predictions()]
-    wrong = [row for row in rows if row["models"] != f"vector:{row['a']:g} other:{row['b']:g}"]
-    assert wrong == [], f"{len(wrong)} of {len(rows)} name other versions than those that answered: {wrong[:3]}"
-    return {(row["a"], row["b"]) for row in rows}
-
-
-def answer_with_two(service: Service) -> None:
-    """Let two models answer each event. The outputs show the version of each."""
-    document = yaml.safe_load(service.file.read_text(encoding="utf-8"))
-    del document["model"]
-    steps = {"a": {"name": "vector", "version": "champion"}, "b": {"name": "other", "version": "champion"}}
-    ensemble = {"steps": steps, "outputs": {"a": "a.score", "b": "b.score"}}
-    document["models"] = {"ensemble": ensemble, "poll_interval": MODEL["poll_interval"]}
-    service.file.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
 
 
 def test_all_workers_follow_within_the_poll_interval_without_a_rebalance(kafka: Broker, tmp_path: Path) -> None:

@@ -48,11 +48,18 @@ def number_model(number: int, weight_bytes: int = 4) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-def write_version(models: Path, number: int, *, config: object = CONFIG, weight_bytes: int = 4) -> None:
-    """Add a version in one step, as one should: a folder that is complete when it gets its name."""
+def write_version(
+    models: Path, number: int, *, config: object = CONFIG, weight_bytes: int = 4, content: bytes | None = None
+) -> None:
+    """Add a version in one step, as one should: a folder that is complete when it gets its name.
+
+    `content`: of its model.onnx; None: that of `number_model`.
+    """
     part = models / f"part-{number}"
     part.mkdir(parents=True)
-    onnx.save(number_model(number, weight_bytes), str(part / "model.onnx"))
+    if content is None:
+        content = number_model(number, weight_bytes).SerializeToString()
+    (part / "model.onnx").write_bytes(content)
     (part / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     part.rename(models / str(number))
 
