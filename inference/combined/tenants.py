@@ -19,6 +19,7 @@ from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, S
 from millstream.inference.repository import ModelVersion, versions_in
 from millstream.inference.signature import TensorInput, TensorOutput
 from millstream.inference.sources.interface import LATEST
+from millstream.inference.sources.progress import QUIET_TIMEOUT, BoundedCalls
 from millstream.inference.sources.wanted import version_of
 
 TENANT = "{tenant}"
@@ -63,7 +64,13 @@ class Tenants:
         """See Combination."""
         types = OutputTypes()
         pattern = Member(self.pattern, open_model(self.pattern), self.inputs.names[0], types=types)
-        models = TenantModels(partial(self._loaded, open_model, types), self.memory, wanted=self._wanted)
+        # The thread that follows new versions must notice that the repository's drive hangs, and go on afterwards.
+        calls = BoundedCalls(f"model repository {self.repository}", QUIET_TIMEOUT)
+
+        def wanted(tenant: str) -> int | None:
+            return calls.run(lambda _: self._wanted(tenant))
+
+        models = TenantModels(partial(self._loaded, open_model, types), self.memory, wanted=wanted)
         default = None if self.default is None else pattern
         return TenantExecutor(self.field, self.key.tensor, models, pattern, default, self.is_name, self.numbers)
 

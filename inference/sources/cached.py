@@ -11,12 +11,11 @@ from millstream.inference.sources.cache import VersionCache
 from millstream.inference.sources.checksums import COMPILED, check_sums
 from millstream.inference.sources.interface import RemotePlace, RemoteVersion, Wanted
 from millstream.inference.sources.no_version import no_such_model, no_such_version
-from millstream.inference.sources.progress import BoundedCalls, Progress
+from millstream.inference.sources.progress import QUIET_TIMEOUT, BoundedCalls, Progress
 from millstream.inference.sources.wanted import version_of
 
 T = TypeVar("T")
 
-QUIET_TIMEOUT = 30.0  # seconds without an answer or a piece of a file after which a call is given up
 _OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from millstream.inference.errors import ModelConfigError
@@ -13,6 +13,9 @@ COMPILED = "__pycache__"
 _LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](?:\./)?(.+)")
 _PIECE = 1 << 20  # bytes read at a time
 _MAKE = f"`cd VERSION && find . -type f ! -name {CHECKSUMS_FILE} -exec sha256sum {{}} + > {CHECKSUMS_FILE}`"
+
+OnPiece = Callable[[int], object]
+"""Called with the size of each piece of a file that was read."""
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -30,18 +33,19 @@ def files_of(folder: Path) -> list[Path]:
     return found
 
 
-def sha256_of(path: Path) -> str:
+def sha256_of(path: Path, on_piece: OnPiece = lambda _: None) -> str:
     """The file's checksum, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(_PIECE):
             digest.update(piece)
+            on_piece(len(piece))
     return digest.hexdigest()
 
 
-def sums_of(folder: Path) -> dict[str, str]:
+def sums_of(folder: Path, on_piece: OnPiece = lambda _: None) -> dict[str, str]:
     """Each file -> its checksum. Paths are relative, with `/`."""
-    return {path.as_posix(): sha256_of(folder / path) for path in files_of(folder)}
+    return {path.as_posix(): sha256_of(folder / path, on_piece) for path in files_of(folder)}
 
 
 def digest_of(sums: Mapping[str, str]) -> str:
@@ -50,13 +54,16 @@ def digest_of(sums: Mapping[str, str]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def check_sums(folder: Path, place: str, sums: Mapping[str, str] | None = None) -> None:
+def check_sums(
+    folder: Path, place: str, sums: Mapping[str, str] | None = None, on_piece: OnPiece = lambda _: None
+) -> None:
     """Check the version against its SHA256SUMS, if it has that file.
 
     Args:
         folder: the version's.
         place: how messages name the version.
         sums: the checksums of its files, if they are known already.
+        on_piece: see `OnPiece`.
 
     Raises:
         ModelConfigError: a file differs, is missing or is not listed; or SHA256SUMS can't be read.
@@ -64,7 +71,7 @@ def check_sums(folder: Path, place: str, sums: Mapping[str, str] | None = None) 
     if not (folder / CHECKSUMS_FILE).is_file():
         return
     listed = read_sums((folder / CHECKSUMS_FILE), place)
-    found = {path: digest for path, digest in (sums or sums_of(folder)).items() if path != CHECKSUMS_FILE}
+    found = {path: digest for path, digest in (sums or sums_of(folder, on_piece)).items() if path != CHECKSUMS_FILE}
     problems = [
         *(f"{path} is missing" for path in listed if path not in found),
         *(f"{path} is not listed" for path in found if path not in listed),

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from millstream.inference.sources.cache import VersionCache
-from millstream.inference.sources.cached import QUIET_TIMEOUT, CachedSource
+from millstream.inference.sources.cached import CachedSource
 from millstream.inference.sources.folder import FolderSource
 from millstream.inference.sources.mlflow_registry import MlflowRegistry
 from millstream.inference.sources.object_store import ObjectStore
+from millstream.inference.sources.progress import QUIET_TIMEOUT
 
 MLFLOW = "models:/"
 
@@ -38,7 +39,7 @@ def open_source(repository: Repository, quiet: float = QUIET_TIMEOUT) -> CachedS
         ModelConfigError: a client is missing, or takes no such option.
     """
     if isinstance(repository.where, Path):
-        return FolderSource(repository.where)
+        return FolderSource(repository.where, quiet)
     advice = f"Set them at {repository.client_at}, or as the client usually takes them (`millstream docs registries`)."
     place = (
         MlflowRegistry(repository.where, repository.registered, repository.client, advice)

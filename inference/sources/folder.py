@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from millstream.inference.errors import SourceUnavailable
-from millstream.inference.repository import TRITON_FILE
+from millstream.inference.repository import TRITON_FILE, versions_in
 from millstream.inference.sources.aliases import ALIASES_FILE, parsed_aliases
 from millstream.inference.sources.checksums import COMPILED, check_sums, sha256_of
 from millstream.inference.sources.interface import Wanted
 from millstream.inference.sources.no_version import no_such_model, no_such_version
-from millstream.inference.version_number import version_number
+from millstream.inference.sources.progress import QUIET_TIMEOUT, BoundedCalls, Progress
 
 _BESIDE = (TRITON_FILE,)  # files beside the versions that belong to each of them
 
@@ -21,8 +21,13 @@ class FolderSource:
 
     remote = False
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, quiet: float = QUIET_TIMEOUT) -> None:
+        """Args:
+        folder: the model repository. It may be on a network drive, which may hang.
+        quiet: see `QUIET_TIMEOUT`.
+        """
         self._folder = folder
+        self._calls = BoundedCalls(f"model repository {folder}", quiet)
         # path -> (device, inode, size and time of change, checksum): only files that changed are read again
         self._sums: dict[Path, tuple[tuple[int, ...], str]] = {}
 
@@ -30,13 +35,9 @@ class FolderSource:
         """See `ModelSource`. A fingerprint is computed when it is looked up."""
         folder = self._folder / name
         try:
-            numbers = sorted(
-                number
-                for path in folder.iterdir()
-                if (number := version_number(path.name)) is not None and path.is_dir()
-            )
+            numbers = self._calls.run(lambda _: versions_in(folder))
         except (FileNotFoundError, NotADirectoryError):
-            raise no_such_model(name, str(self._folder), self._names()) from None
+            raise no_such_model(name, str(self._folder), self._calls.run(lambda _: self._names())) from None
         except OSError as error:
             raise SourceUnavailable(f"model repository {self._folder} can't be read: {error.strerror}.") from None
         return _Fingerprints(self, name, numbers)
@@ -50,7 +51,7 @@ class FolderSource:
         """See `ModelSource`."""
         path = self._folder / name / file
         try:
-            return path.read_bytes()
+            return self._calls.run(lambda _: path.read_bytes())
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -59,9 +60,10 @@ class FolderSource:
     def fetch(self, name: str, version: int) -> Path:
         """See `ModelSource`."""
         folder = self.folder(name, version)
-        if not folder.is_dir():
+        if not self._calls.run(lambda _: folder.is_dir()):
             raise no_such_version(name, version, str(self._folder), list(self.versions(name)))
-        check_sums(folder, f"model `{name}` version {version} ({folder})")
+        place = f"model `{name}` version {version} ({folder})"
+        self._calls.run(lambda progress: check_sums(folder, place, on_piece=progress.add))
         return folder
 
     def folder(self, name: str, version: int) -> Path:
@@ -78,26 +80,28 @@ class FolderSource:
     def fingerprint(self, name: str, version: int) -> str:
         """The checksum of all files of a version. Raises KeyError: it is gone; SourceUnavailable: a file can't be read."""
         folder = self.folder(name, version)
-        digest = hashlib.sha256()
         try:
-            beside = [path for each in _BESIDE if (path := folder.parent / each).is_file()]
-            for path in [
-                *sorted(path for path in folder.rglob("*") if path.is_file() and COMPILED not in path.parts),
-                *beside,
-            ]:
-                digest.update(f"{os.path.relpath(path, folder)}\0{self._sum(path)}\n".encode())
+            return self._calls.run(lambda progress: self._fingerprint(folder, progress))
         except FileNotFoundError:
             raise KeyError(version) from None
         except OSError as error:
             raise SourceUnavailable(f"{error.filename or folder} can't be read: {error.strerror}.") from None
+
+    def _fingerprint(self, folder: Path, progress: Progress) -> str:
+        digest = hashlib.sha256()
+        beside = [path for each in _BESIDE if (path := folder.parent / each).is_file()]
+        own = sorted(path for path in folder.rglob("*") if path.is_file() and COMPILED not in path.parts)
+        for path in [*own, *beside]:
+            digest.update(f"{os.path.relpath(path, folder)}\0{self._sum(path, progress)}\n".encode())
         return digest.hexdigest()
 
-    def _sum(self, path: Path) -> str:
+    def _sum(self, path: Path, progress: Progress) -> str:
         state = path.stat()
+        progress.add(0)
         seen = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
         before = self._sums.get(path)
         if before is None or before[0] != seen:
-            before = self._sums[path] = (seen, sha256_of(path))
+            before = self._sums[path] = (seen, sha256_of(path, progress.add))
         return before[1]
 
     def _names(self) -> list[str] | None:

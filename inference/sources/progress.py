@@ -1,4 +1,8 @@
-"""Bounds calls that may hang: clients of object stores and registries have time limits of their own, or none."""
+"""Bounds calls that may hang.
+
+Clients of object stores and registries have time limits of their own, or none. Calls to a file system have none, and hang if its
+server is away.
+"""
 
 import threading
 import time
@@ -11,6 +15,7 @@ from millstream.inference.errors import SourceUnavailable
 
 T = TypeVar("T")
 
+QUIET_TIMEOUT = 30.0  # seconds without an answer or a piece of a file after which a call is given up
 CHECK_EVERY = 0.05  # seconds between two looks at a call
 LOOK_EVERY = 1.0  # seconds between two looks at the files that a call writes
 

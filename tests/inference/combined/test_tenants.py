@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millstream.inference.combined import tenants as tenants_module
 from millstream.inference.combined.routing_key import key_input
+from millstream.inference.combined.tenant_executor import TenantExecutor
 from millstream.inference.combined.tenants import Tenants, first_tenant, newest, size_of
 from millstream.inference.errors import EventsRejected
 from millstream.inference.executors.choice import open_executor
@@ -121,3 +126,29 @@ def test_copies_number_the_models_alike(tmp_path: Path) -> None:
     outputs = second.run(inputs_of(("b", 1), ("a", 1)))
     # A worker looks up the numbers of all copies in one of them.
     assert [first.models[at].name for at in outputs[ANSWERED_BY]] == ["churn-b", "churn-a"]
+
+
+def test_repository_that_hangs_is_given_up_and_followed_again_once_it_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tenants_module, "QUIET_TIMEOUT", 0.2)
+    write_onnx(tmp_path, "world", -1)
+    write_onnx(tmp_path, "churn-a", 2)
+    aliases = tmp_path / "named"
+    aliases.write_text("1")
+    found = replace(tenants(tmp_path), wanted="champion", aliases=lambda _: {"champion": int(aliases.read_text())})
+    executor = cast("TenantExecutor", found.open(open_executor))
+    assert executor.run(inputs_of(("a", 1)))["y"].tolist() == [2]
+    write_onnx(tmp_path, "churn-a", 3, version=2)
+    aliases.unlink()
+    os.mkfifo(aliases)  # to open it takes until somebody writes
+    assert not executor.tenants.stage()
+    assert f"version 1 goes on: model repository {tmp_path} has not answered for 0.2 s" in caplog.text
+    aliases.write_text("2")
+    for thread in threading.enumerate():
+        if thread.name == "model source":
+            thread.join()
+    aliases.unlink()
+    aliases.write_text("2")
+    assert executor.tenants.stage()
+    executor.close()

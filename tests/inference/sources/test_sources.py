@@ -96,7 +96,7 @@ def test_file_that_can_not_be_read_is_no_deleted_version(tmp_path: Path, monkeyp
     (tmp_path / "m" / "1").mkdir(parents=True)
     (tmp_path / "m" / "1" / "model.onnx").write_bytes(b"one")
 
-    def fails(path: Path) -> str:
+    def fails(path: Path, _: object) -> str:
         raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
 
     monkeypatch.setattr(folder, "sha256_of", fails)
@@ -373,6 +373,25 @@ def test_call_that_hangs_is_given_up_and_no_other_one_begins() -> None:
         if thread.name == "model source":
             thread.join()
     assert calls.run(lambda _: 7) == 7
+
+
+def test_folder_that_hangs_is_given_up_and_read_again_once_it_answers(tmp_path: Path) -> None:
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    aliases = tmp_path / "m" / "aliases.yaml"
+    os.mkfifo(aliases)  # to open it takes until somebody writes
+    source = FolderSource(tmp_path, quiet=0.2)
+    with pytest.raises(SourceUnavailable, match=rf"model repository {tmp_path} has not answered for 0\.2 s"):
+        source.aliases("m")
+    with pytest.raises(SourceUnavailable, match="has not answered an earlier request yet"):
+        source.versions("m")
+    aliases.open("w").close()
+    for thread in threading.enumerate():
+        if thread.name == "model source":
+            thread.join()
+    aliases.unlink()
+    aliases.write_text("champion: 1")
+    assert source.aliases("m") == {"champion": 1}
+    assert list(source.versions("m")) == [1]
 
 
 def test_call_with_progress_is_not_given_up() -> None:
