@@ -53,6 +53,11 @@ class ServerSection:
         # Raised outside of `except`, so that the traceback doesn't show pydantic's error, which has the values.
         raise ModelConfigError("\n".join(problems))
 
+    @property
+    def is_there(self) -> bool:
+        """Whether config.yaml has the section: the model is on a server."""
+        return SECTION in self.file.data
+
     def at(self, *loc: str | int) -> str:
         """The place of an option, for the beginning of a message: `FILE:LINE: server.urls`."""
         return self.file.at(SECTION, *loc)

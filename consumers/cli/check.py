@@ -23,6 +23,7 @@ from millstream.consumers.shadow.compared_output import (
     check_compared_answers,
     check_compared_output,
 )
+from millstream.consumers.worker.clients import has_quota
 from millstream.consumers.worker.diagnosis import diagnose
 from millstream.consumers.worker.plan import Plan, check_answers, make_plan
 from millstream.inference.combined.combination import CombinedVersion
@@ -96,12 +97,26 @@ def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
     console.print(f"warm-up   {_ran(plan) if refusal is None else f'refused: {refusal}'}", markup=False)
     # A worker loads either the dedicated shadows or the others.
     shadows = [plan.models.shadow(shadow) for shadow in pipeline.shadows]
+    for line in _beside_the_quota(plan, shadows):
+        console.print(f"quota     {line}", markup=False)
     check_compared_output(pipeline, [plan.model, *shadows])
     if refusal is None and shadows:
         answers = [plan.executor.run(blank(plan.model.signature.inputs, 1)), *answers_to_blank_event(shadows)]
         said = check_compared_answers(pipeline, [plan.model, *shadows][: len(answers)], answers)
         console.print(f"compared  {said}", markup=False)
     return refusal
+
+
+def _beside_the_quota(plan: Plan, shadows: Sequence[ModelVersion]) -> Iterator[str]:
+    """The shadows whose requests the primary's quota doesn't bound."""
+    if not has_quota(plan):
+        return
+    for section, model in zip(plan.pipeline.shadows, shadows, strict=True):
+        if model.server is not None and model.server.is_there:
+            yield (
+                f"shadow {section.name} sends its requests beside the quota of the primary, one at a time for each worker. If it "
+                f"uses the same account, leave room for them (`millstream docs executors`)"
+            )
 
 
 def _topics(pipeline: Pipeline, *, offline: bool) -> str:

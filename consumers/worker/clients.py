@@ -36,10 +36,7 @@ def subscription_of(plan: Plan, instance_id: str, *, until_idle: bool) -> Subscr
 
 def has_quota(plan: Plan) -> bool:
     """Whether the group shares a quota of the executor, for which each worker must know its share of the partitions."""
-    if not isinstance(plan.executor, BlockingExecutor):
-        return False
-    limits = plan.executor.executor.limits
-    return limits.requests_per_minute is not None or limits.tokens_per_minute is not None
+    return isinstance(plan.executor, BlockingExecutor) and plan.executor.executor.limits.has_quota
 
 
 def largest_outputs(plan: Plan, admin: Admin) -> Mapping[str, int]:

@@ -171,17 +171,16 @@ def _check_kind(model: ModelVersion, new: ModelExecutor, served: object, advice:
             f"{model.place}: its executor {model.executor} runs batches in another way than the one that is served: one of them "
             f"sends requests to a server. {advice}.",
         )
-    if isinstance(new, BlockingExecutor) and isinstance(served, BlockingExecutor):
-        has_quota = [
-            limits.requests_per_minute is not None or limits.tokens_per_minute is not None
-            for limits in (served.executor.limits, new.executor.limits)
-        ]
-        if has_quota == [False, True]:
-            raise NotServed(
-                "signature",
-                f"{model.place}: it has a quota of requests or tokens per minute, and the version that is served has none. "
-                f"{advice}.",
-            )
+    if (
+        isinstance(new, BlockingExecutor)
+        and isinstance(served, BlockingExecutor)
+        and new.executor.limits.has_quota
+        and not served.executor.limits.has_quota
+    ):
+        raise NotServed(
+            "signature",
+            f"{model.place}: it has a quota of requests or tokens per minute, and the version that is served has none. {advice}.",
+        )
     if new.device == "cuda" and model.runtime.cuda_graphs:
         raise NotServed(
             "load",

@@ -55,12 +55,12 @@ def test_copies_of_the_executor_are_refused(
     assert f"model.{option}: expected 1 for the executor kserve, found 2" in capsys.readouterr().err
 
 
-def test_shadow_on_a_server(kafka: Broker, tmp_path: Path, triton: Triton) -> None:
+def test_shadow_on_a_server(kafka: Broker, tmp_path: Path, triton: Triton, capsys: pytest.CaptureFixture[str]) -> None:
     topic = f"{tmp_path.name}-comparisons"
     service = remote_service(
         tmp_path,
         kafka,
-        f"{{urls: [{triton.grpc}]}}",
+        f"{{urls: [{triton.grpc}], requests_per_minute: 60000}}",
         model={"name": "number", "version": 1},
         shadows=[{"name": "same", "version": 2, "sample_rate": 1.0}],
         comparison={"topic": topic},
@@ -71,6 +71,8 @@ def test_shadow_on_a_server(kafka: Broker, tmp_path: Path, triton: Triton) -> No
     server = f"{{urls: [{triton.http}], version: ''}}"
     (version / "config.yaml").write_text(f"executor: kserve\nserver: {server}\n{CONFIG}", encoding="utf-8")
     assert cli.run(["topics", "create", str(service.file)]) == 0
+    assert cli.run(["check", str(service.file)]) == 0
+    assert "quota     shadow same sends its requests beside the quota of the primary" in capsys.readouterr().out
     send(service, range(20, 120))
     with Worker(service.file, "--until-idle") as worker:
         assert worker.wait() == 0
