@@ -11,6 +11,7 @@ import pytest
 
 from tests.consumers.service import prediction_of
 from tests.consumers.serving.versions import delete_version, name_alias, write_version
+from tests.faults.named_versions import wait_answered
 from tests.faults.service import assert_exactly_once, under_load
 
 if TYPE_CHECKING:
@@ -61,10 +62,7 @@ def test_workers_are_killed_while_the_model_changes(kafka: Broker, tmp_path: Pat
         fleet.wait_ready()
         for version in (2, 3, 1):
             name_alias(models, champion=version)
-            for instance_id in ("w0", "w1"):
-                worker = fleet[instance_id]
-                worker.wait_for(lambda w=worker, v=version: serves(w, v), 30, f"serving version {version}")  # type: ignore[misc]
-            stream.wait_for_more(500)
+            wait_answered(service, {"vector": version})
         assert_exactly_once(service, fleet.finish(stream))
     assert versions_of(service) == set(VERSIONS)
 
