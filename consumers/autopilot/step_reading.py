@@ -101,8 +101,7 @@ class StepReading:
         Raises:
             TopicError, BrokerUnreachableError, SchemaError, EvaluationError: it can't be evaluated at the moment.
         """
-        # If the control topic begins anew, another rollout may have the same ID.
-        key = record.rollout, record.variants, progress.epoch, progress.since
+        key = record.rollout, progress.epoch, progress.since
         if key != self._key:
             self.close()
         try:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from millstream.consumers.rollout.progress import Action
 
+ID_LETTERS: Final = 6
+"""Of the change that starts a rollout, in its ID: if the control topic is created anew, revisions begin at 1 again."""
 _OF_BANDIT: Final[dict[State, tuple[str, ...]]] = {
     "running": ("promote", "rollback", "pause", "set"),
     "paused": ("resume", "promote", "rollback", "set"),
@@ -108,7 +110,7 @@ def started_record(steps: Steps, entry: Entry, current: RolloutRecord | None, ch
         "",
         "",
         "",
-        rollout=f"{entry.pipeline}-{entry.strategy}-{revision}",
+        rollout=f"{entry.pipeline}-{entry.strategy}-{revision}-{change.change_id[:ID_LETTERS]}",
         strategy=entry.strategy,
         state=memory.progress.state,
         variants=tuple(

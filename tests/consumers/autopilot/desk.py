@@ -254,7 +254,7 @@ class Desk:
         self.topic.writer().write(record)
 
     def _change(self, action: str, by: str) -> Change:
-        return Change(f"{action}-{len(self.topic.rows)}", self.now, by, action, "asked for")
+        return Change(f"{len(self.topic.rows):06d}-{action}", self.now, by, action, "asked for")
 
     def names(self, version: int | None, problem: str = "") -> None:
         """What `rollout.candidate` names from now on."""

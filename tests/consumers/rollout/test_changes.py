@@ -54,9 +54,19 @@ def after(record: RolloutRecord, name: str, at: int = 2_000, **options: Any) -> 
 def test_canary_starts_at_its_first_step() -> None:
     record = begun()
     assert (record.revision, record.replaces, record.action) == (1, 0, "start")
-    assert (record.shares, record.state, record.rollout) == ((9_900, 100), "running", "flights-canary-1")
+    assert (record.shares, record.state, record.rollout) == ((9_900, 100), "running", "flights-canary-1-start-")
     assert record.reason == "delay 2 starts at 1 %"
     assert [(own.name, own.version) for own in record.variants] == [("primary", 1), ("canary", 2)]
+
+
+def test_rollout_of_a_topic_that_was_created_anew_has_another_id() -> None:
+    """Figures of the earlier rollout may still be on the topic of evaluations."""
+    one, other = (
+        started_record(CANARY, entry(), None, Change(change_id, 1_000, "alice", "start", ""))
+        for change_id in ("3f9a01c2", "b7702d11")
+    )
+    assert (one.rollout, one.revision) == ("flights-canary-1-3f9a01", other.revision)
+    assert one.rollout != other.rollout
 
 
 def test_first_share_may_be_chosen() -> None:
