@@ -76,7 +76,9 @@ def judged(
             verdicts.append(verdict(rule, _bounds(settings, rule, baseline, candidate, levels)))
             verdicts += _in_segments(settings, rule, baseline, candidate, levels, segments)
     labels = min(int((side.labelled & side.answered).sum()) for side in (baseline, candidate))
-    invalid = (*ratio_faults(settings, ratio), *_faults(settings, baseline, candidate, reference, rows))
+    # A bandit has several candidates: its arms.
+    whose = "the candidate" if len(settings.candidates) == 1 else name
+    invalid = (*ratio_faults(settings, ratio), *_faults(settings, baseline, candidate, whose, reference, rows))
     return CandidateVerdicts(name, labels, invalid, tuple(map(_known, verdicts)))
 
 
@@ -113,15 +115,15 @@ def _in_segments(
 
 
 def _faults(
-    settings: StepSettings, baseline: Side, candidate: Side, reference: Reference | None, rows: Rows
+    settings: StepSettings, baseline: Side, candidate: Side, whose: str, reference: Reference | None, rows: Rows
 ) -> Iterator[str]:
-    """Why quality can't be compared, beside the sample ratio."""
+    """Why quality can't be compared, beside the sample ratio. `whose`: the candidate in messages."""
     if settings.has_labels and not settings.paired:
         first, second = labels_came(baseline), labels_came(candidate)
         if first.events > 0 and second.events > 0 and labels_are_off(first, second, settings.level):
             yield (
                 f"labels come more often for one variant: for {float(first.mean):.1%} of the baseline's mature events and "
-                f"{float(second.mean):.1%} of the candidate's"
+                f"{float(second.mean):.1%} of {whose}'s"
             )
     if settings.input_drift is not None:
         for field, found in input_drifts(settings, reference, rows):

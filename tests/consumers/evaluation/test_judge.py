@@ -16,7 +16,7 @@ from millstream.consumers.evaluation.settings import shadow_record, step_setting
 from millstream.consumers.evaluation.step_state import StepState
 from millstream.consumers.rollout.progress import Progress
 from millstream.consumers.rollout.record import RolloutVariant
-from millstream.consumers.rollout.slots import SlotRange, whole
+from millstream.consumers.rollout.slots import SlotRange, reallocated, whole
 from millstream.pipeline.shares import SLOTS
 from tests.consumers.evaluation import plain
 from tests.consumers.evaluation.scene import (
@@ -192,6 +192,16 @@ def test_labels_of_one_variant_only_make_the_comparison_invalid(pipeline: Pipeli
     assert why.startswith("labels come more often for one variant: for 100.0% of the baseline's")
     assert verdicts["accuracy"].outcome == "undecided"
     assert verdicts["accuracy"].estimate is None
+
+
+def test_labels_that_an_arm_of_a_bandit_lacks_are_told_with_its_name(pipeline: Pipeline) -> None:
+    variants = tuple(RolloutVariant(name, "m", version) for version, name in enumerate(("primary", "v2", "v3"), 1))
+    ranges = reallocated(whole(), (4000, 3000, 3000))
+    state = state_of(pipeline, record_of(strategy="bandit", variants=variants, ranges=ranges))
+    rows = rows_of(state)
+    rows["labelled"][rows["variant"] == 1] = -1
+    _, found = judged(state, rows)
+    assert any(why.endswith("of the baseline's mature events and 0.0% of v2's") for why in found.invalid)
 
 
 def test_changed_inputs_make_the_comparison_invalid(tmp_path: Path) -> None:
