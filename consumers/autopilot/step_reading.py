@@ -76,7 +76,7 @@ class Reading:
 
     def evaluation(self, candidate: int = 1) -> Evaluation:
         """As of what was read; its time is that of the clock."""
-        return replace(self.evaluator.evaluation(self.until, candidate), now=self.now)
+        return replace(self.evaluator.evaluation(self.until, candidate), now=self.now, late=self.now - self.until)
 
 
 class StepReading:

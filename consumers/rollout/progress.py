@@ -115,6 +115,7 @@ class Evaluation:
     verdicts: tuple[Verdict, ...]
     invalid: tuple[str, ...] = ()  # why quality can't be compared, such as a skewed sample ratio
     unmatured_share: float = 0.0  # of the step's events
+    late: int = 0  # how far the reading of the topics is behind, ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,8 @@ _ALLOWED: Final[dict[State, tuple[str, ...]]] = {
     "rolled_back": (),
 }
 _STILL_TO_COME: Final = 0.5  # of the events may be so young that it is no wonder that no label is there
+_STILL_READING_MS: Final = 5_000
+"""How far the reading may be behind if no label is there: labels may be among what is not read yet."""
 OnBreach = Literal["rollback", "pause"]
 Finish = Literal["promote", "report"]
 
@@ -156,6 +158,10 @@ def _missing_labels(steps: Steps, found: Evaluation) -> str:
     said = f"{found.labels} of {steps.least_labels} matured labels"
     if found.labels or found.unmatured_share > _STILL_TO_COME:
         return f"{said}; {found.unmatured_share:.0%} of the events are not matured"
+    if found.late > _STILL_READING_MS:
+        return (
+            f"{said}; autopilot is still reading the topics: it has read what came until {found.late / 1000:.0f} s ago"
+        )
     return (
         f"{said}, although {1 - found.unmatured_share:.0%} of the events are matured: no label came in time for a version. Look "
         "whether the labels' topic gets records, and whether they name the events' IDs"

@@ -161,6 +161,16 @@ def test_predictions_that_are_not_read_yet_are_not_missed(tmp_path: Path) -> Non
     assert "no prediction since the step began" in desk.look().reason
 
 
+def test_labels_that_are_not_read_yet_are_not_missed(tmp_path: Path) -> None:
+    """As after a takeover: the next process reads the step from its beginning."""
+    desk = desk_of(tmp_path)
+    desk.start(2)
+    desk.found.late, desk.found.labels = 45_000, 0
+    assert "autopilot is still reading the topics: it has read what came until 45 s ago" in desk.look(5).reason
+    desk.found.late = 0
+    assert "no label came in time" in desk.look().reason
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

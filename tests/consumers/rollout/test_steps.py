@@ -63,6 +63,10 @@ def test_canary_goes_through_its_steps_to_100_percent() -> None:
             {"labels": 0, "unmatured_share": 0.1},
             "0 of 50 matured labels, although 90% of the events are matured: no label",
         ),
+        (
+            {"labels": 0, "unmatured_share": 0.1, "late": 20_000},  # after a takeover
+            "0 of 50 matured labels; autopilot is still reading the topics: it has read what came until 20 s ago",
+        ),
         ({"verdicts": OPEN}, "loss is not decided"),
         ({"verdicts": ()}, "no metric has a result"),
         ({"verdicts": (Verdict("loss", "pass", segment="DE"),)}, "no metric has a result"),
