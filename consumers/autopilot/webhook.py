@@ -8,6 +8,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections import deque
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from millstream.consumers.autopilot import metrics as m
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TIMEOUT: Final = 5.0  # seconds that the server may take for each part of its answer
+TOTAL_TIMEOUT: Final = 15.0  # seconds that a whole call may take: a server may send its answer byte by byte
+MOST_CALLS: Final = 4  # that may be on their way, with those that took too long
 WAITS: Final = (1.0, 5.0, 15.0)  # seconds before each further attempt
 MOST_WAITING: Final = 100  # changes; the oldest are given up first
 CLOSE_TIMEOUT: Final = 8.0  # seconds that the end waits for what is still to be sent
@@ -39,15 +42,19 @@ class WebhookThread:
         section: Webhook,
         metrics: AutopilotMetrics,
         waits: tuple[float, ...] = WAITS,
+        total: float = TOTAL_TIMEOUT,
     ) -> None:
         """Args:
         section: the URL and the headers. They hold secrets, and are never logged.
         metrics: get the results.
         waits: seconds before each further attempt.
+        total: seconds that a call may take.
         """
         self._section = section
         self._metrics = metrics
         self._waits = waits
+        self._total = total
+        self._calls = threading.Semaphore(MOST_CALLS)
         self._opener = urllib.request.build_opener(_NoRedirects)
         self._waiting = deque[dict[str, Any]]()
         self._came = threading.Condition()
@@ -87,7 +94,7 @@ class WebhookThread:
     def _deliver(self, change: dict[str, Any]) -> None:
         """Send it, with some more attempts."""
         for wait in (*self._waits, None):
-            problem, lasts = self._attempt(change)
+            problem, lasts = self._bounded_attempt(change)
             if problem is None:
                 self._metrics.count(m.WEBHOOKS, 1, "sent")
                 return
@@ -96,6 +103,24 @@ class WebhookThread:
                 return
             with self._came:
                 self._came.wait_for(lambda: self._ending, wait)
+
+    def _bounded_attempt(self, change: dict[str, Any]) -> tuple[str | None, bool]:
+        """As `_attempt`, for a bounded time. Nothing can end a call from outside, so it gets a thread, which may stay behind."""
+        if not self._calls.acquire(blocking=False):
+            return f"{MOST_CALLS} earlier calls have not ended yet", False
+        found = SimpleQueue[tuple[str | None, bool]]()
+
+        def call() -> None:
+            try:
+                found.put(self._attempt(change))
+            finally:
+                self._calls.release()
+
+        threading.Thread(target=call, name="webhook call", daemon=True).start()
+        try:
+            return found.get(timeout=self._total)
+        except Empty:
+            return f"the call took longer than {self._total:g} s", False
 
     def _attempt(self, change: dict[str, Any]) -> tuple[str | None, bool]:
         """Why it wasn't taken, and whether that will stay so. The reason never quotes the URL, a header or the server's words."""

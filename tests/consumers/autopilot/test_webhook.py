@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,9 @@ class Hook(ThreadingHTTPServer):
         self.codes = list(codes)
         self.got: list[tuple[dict[str, str], Any]] = []
         self.came = threading.Event()  # set once a request is here
+        self.dripping: set[int] = set()  # revisions that are answered byte by byte
+        self.dripped = threading.Event()  # set with each of these bytes
+        self.pause = threading.Event()  # never set
         self.go = threading.Event()
         self.go.set()
 
@@ -47,10 +51,24 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.go.wait(30)
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.got.append((dict(self.headers), body))
+        if self._drips(body):
+            return
         codes = self.server.codes
         self.send_response(codes.pop(0) if len(codes) > 1 else codes[0])
         self.send_header("Location", "/elsewhere")
         self.end_headers()
+
+    def _drips(self, body: Any) -> bool:
+        """Send an answer byte by byte that never becomes a whole line; whether it did."""
+        drips = False
+        with suppress(OSError):  # the client has gone
+            while body.get("revision") in self.server.dripping:
+                drips = True
+                self.wfile.write(b"H")
+                self.wfile.flush()
+                self.server.dripped.set()
+                self.server.pause.wait(0.01)
+        return drips
 
     def log_message(self, *_: object) -> None:
         pass
@@ -63,6 +81,7 @@ def hook() -> Iterator[Hook]:
         thread.start()
         yield server
         server.go.set()
+        server.dripping = set()
         server.shutdown()
         thread.join()
 
@@ -146,3 +165,42 @@ def test_slow_server_delays_nobody(hook: Hook, monkeypatch: pytest.MonkeyPatch) 
         assert results(metrics) == (0, 1)  # the oldest one
         hook.go.set()
     assert [body["revision"] for _, body in hook.got] == [1, 3, 4]
+
+
+def test_server_that_sends_its_answer_byte_by_byte_holds_up_nothing(
+    hook: Hook, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = AutopilotMetrics("p")
+    hook.dripping = {1}
+    with WebhookThread(section(hook.url), metrics, (), 0.3) as thread:
+        thread.send({"action": "step", "revision": 1})
+        wait_until(lambda: results(metrics) == (0, 1), 10, "the call to be given up")
+        hook.dripped.clear()
+        assert hook.dripped.wait(10), "the server still answers"
+        thread.send({"action": "step", "revision": 2})
+        wait_until(lambda: results(metrics) == (1, 1), 10, "the next one to be sent meanwhile")
+    assert "(revision 1): the call took longer than 0.3 s" in caplog.text
+
+
+def test_calls_that_never_end_are_not_made_without_limit(
+    hook: Hook, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook, "MOST_CALLS", 2)
+    metrics = AutopilotMetrics("p")
+    hook.dripping = {1, 2}
+    with WebhookThread(section(hook.url), metrics, (), 0.3) as thread:
+        for revision in (1, 2, 3):
+            thread.send({"action": "step", "revision": revision})
+        wait_until(lambda: results(metrics) == (0, 3), 10, "all of them to be given up")
+        assert len(hook.got) == 2
+        hook.dripping = set()
+        wait_until(lambda: is_sent(thread, metrics), 10, "calls to be made again")
+    assert "(revision 3): 2 earlier calls have not ended yet" in caplog.text
+
+
+def is_sent(thread: WebhookThread, metrics: AutopilotMetrics) -> bool:
+    """Send another change, and wait for its result."""
+    before = results(metrics)
+    thread.send({"action": "step", "revision": 9})
+    wait_until(lambda: results(metrics) != before, 10, "a result")
+    return results(metrics)[0] > before[0]
