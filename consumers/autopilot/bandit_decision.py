@@ -1,9 +1,14 @@
-"""What happens next in a bandit: shares follow the rewards. Pure."""
+"""What happens next in a bandit: shares follow the rewards. Pure.
+
+A change is only written if it changes a share, and shares are whole percents. Until then, each look takes the rewards since the
+last change again, one period after the other. So the shares are those that a change in every period would have led to.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
 
 from millstream.consumers.autopilot.words import seconds
 from millstream.consumers.rollout.bandit import stopped, updated
@@ -18,6 +23,9 @@ if TYPE_CHECKING:
     from millstream.consumers.rollout.bandit import Arms, BanditSettings, Rewards
     from millstream.consumers.rollout.progress import Evaluation, Progress
     from millstream.consumers.rollout.steps import OnBreach
+
+MOST_PERIODS: Final = 10
+"""After so many updates without another share, a change is written all the same: a look must not take ever more rewards again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +46,7 @@ class BanditSight:
     now: int  # ms since the epoch
     names: tuple[str, ...]
     evaluations: tuple[Evaluation, ...]  # of the arms beside the baseline
-    rewards: tuple[Rewards, ...]  # that matured since `Arms.until`
+    rewards: tuple[tuple[Rewards, ...], ...]  # that matured since `Arms.until`, by the period of `periods`
     until: int  # rewards that matured until then are among them, ms since the epoch
     doubts: tuple[str, ...] = ()
 
@@ -54,6 +62,21 @@ class BanditDecision:
     def shares(self) -> tuple[int, ...]:
         """Of all variants, in slots."""
         return self.arms.shares
+
+
+def periods(rules: BanditRules, progress: Progress, arms: Arms, until: int) -> list[tuple[int, int]]:
+    """The times from the last change to `until`, of one update each: rewards that mature after the first and until the second.
+
+    Args:
+        rules: of the pipeline.
+        progress: of the record.
+        arms: likewise.
+        until: ms since the epoch.
+    """
+    begin = max(arms.until, progress.since)
+    count = min(max((until - begin) // max(rules.every_ms, 1), 1), MOST_PERIODS)
+    ends = [arms.until, *(begin + number * rules.every_ms for number in range(1, count)), until]
+    return list(pairwise(ends))
 
 
 def decide_bandit(rules: BanditRules, progress: Progress, arms: Arms, sight: BanditSight) -> BanditDecision:
@@ -86,10 +109,20 @@ def _decided(rules: BanditRules, progress: Progress, arms: Arms, sight: BanditSi
         return BanditDecision(Decision("pause", why, replace(progress, state="paused")), arms)
     if (missing := _missing(rules, progress, arms, sight)) is not None:
         return BanditDecision(Decision("hold", missing, progress), arms)
-    after = replace(updated(rules.settings, arms, sight.rewards, breached), until=sight.until)
-    if rules.renew_ms is not None and sight.now - progress.since >= rules.renew_ms:
+    after = _after(rules, arms, sight, breached)
+    is_due = rules.renew_ms is not None and sight.now - progress.since >= rules.renew_ms
+    if after.shares == arms.shares and len(sight.rewards) < MOST_PERIODS and not is_due:
+        return BanditDecision(Decision("hold", f"no share changes by 1 %: {_listed(sight, after)}", progress), arms)
+    if is_due:
         progress = progress.begun(0, progress.share, sight.now)
     return _shifted(progress, after, f"rewards: {_listed(sight, after)}")
+
+
+def _after(rules: BanditRules, arms: Arms, sight: BanditSight, breached: Sequence[bool]) -> Arms:
+    """The arms after the updates of all periods."""
+    for rewards in sight.rewards:
+        arms = updated(rules.settings, arms, rewards, breached)
+    return replace(arms, until=sight.until)
 
 
 def _stopped(rules: BanditRules, progress: Progress, arms: Arms, breached: Sequence[bool], why: str) -> BanditDecision:
@@ -117,7 +150,7 @@ def _missing(rules: BanditRules, progress: Progress, arms: Arms, sight: BanditSi
         return "; ".join([*sorted(invalid), *sight.doubts])
     if (since := sight.now - max(arms.until, progress.since)) < rules.every_ms:
         return f"the shares were updated {seconds(since)} ago, and are every {seconds(rules.every_ms)}"
-    if not any(own.events for own in sight.rewards):
+    if not any(own.events for rewards in sight.rewards for own in rewards):
         return f"no reward has matured since the last update, {seconds(since)} ago"
     return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millstream.consumers.autopilot.bandit_decision import BanditRules, BanditSight, decide_bandit
+from millstream.consumers.autopilot.bandit_decision import BanditRules, BanditSight, decide_bandit, periods
 from millstream.consumers.autopilot.step_decision import decide
 from millstream.consumers.rollout.declared import bandit_settings, steps_of
 
@@ -57,7 +57,10 @@ def _of_bandit(rollout: Rollout, record: RolloutRecord, memory: Memory, arms: Ar
         reading.now,
         tuple(variant.name for variant in record.variants),
         evaluations,
-        reading.evaluator.rewards(arms.until, reading.until),
+        tuple(
+            reading.evaluator.rewards(after, until)
+            for after, until in periods(rules, memory.progress, arms, reading.until)
+        ),
         reading.until,
         reading.doubts,
     )

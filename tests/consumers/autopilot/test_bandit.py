@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.consumers.rollout.bandit import Rewards
+from millstream.consumers.rollout.bandit import Arms, Rewards, updated
 from millstream.consumers.rollout.changes import Memory
+from millstream.consumers.rollout.declared import bandit_settings
 from tests.consumers.autopilot.desk import FAILING, GOOD, MINUTE, START, WORSE, Desk, pipeline_of
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ arms: [2, 3]
 longest: 1h
 metrics: {reward: {field: revenue, margin: 0.5}}
 """
+THIRD_BEST = (Rewards(500, 100, 100), Rewards(500, 100, 100), Rewards(9000, 9000, 9000))
 FIRST_BEST = (Rewards(500, 100, 100), Rewards(500, 300, 300), Rewards(500, 100, 100))
 NONE = (Rewards(0, 0, 0),) * 3
 
@@ -48,14 +50,51 @@ def test_shares_follow_the_rewards(desk: Desk) -> None:
 def test_each_reward_counts_once_also_after_a_restart(desk: Desk) -> None:
     desk.look(1)
     desk.autopilot = desk.hire()
-    desk.look(0.5)
-    assert desk.asked[-1] == (START + MINUTE, desk.now)
-    assert "the shares were updated 30 s ago" in desk.look().reason
-    desk.look(0.5)
+    assert "the shares were updated 30 s ago" in desk.look(0.5).reason
+    desk.found.rewards = THIRD_BEST
+    assert desk.look(0.5).action == "set"
     assert desk.asked[-1] == (START + MINUTE, START + 2 * MINUTE)
     arms = Memory.of(desk.record).arms
     assert arms is not None
     assert arms.until == START + 2 * MINUTE
+
+
+def test_update_without_another_share_is_not_written(desk: Desk) -> None:
+    """Until a share changes, each look takes the rewards since the last change again, minute by minute."""
+    desk.look(1)
+    for minutes in (1, 2, 3):
+        looked = desk.look(1)
+        assert (looked.result, looked.reason[:26]) == ("hold", "no share changes by 1 %: p")
+        begun = [START + (1 + number) * MINUTE for number in range(minutes)]
+        assert desk.asked[-minutes:] == [(own, own + MINUTE) for own in begun]
+    assert desk.record.revision == 2
+    desk.found.rewards = THIRD_BEST
+    assert desk.look(1).action == "set"
+    assert desk.asked[-4] == (START + MINUTE, START + 2 * MINUTE)
+
+
+def test_tenth_update_without_another_share_is_written(desk: Desk) -> None:
+    """Otherwise, each look would take more rewards than the one before."""
+    desk.look(1)
+    assert {desk.look(1).action for _ in range(9)} == {"hold"}
+    assert desk.look(1).action == "set"
+    assert (desk.record.revision, shares(desk)) == (3, (1, 98, 1))
+    arms = Memory.of(desk.record).arms
+    assert arms is not None
+    assert arms.until == START + 11 * MINUTE
+
+
+def test_updates_that_are_not_written_lead_to_the_same_arms(desk: Desk) -> None:
+    """Rewards fade in each period, whether it ends with a change or not."""
+    for _ in range(11):
+        desk.look(1)
+    arms = Memory.of(desk.record).arms
+    assert arms is not None
+    expected = Arms.fresh(3)
+    for _ in range(11):
+        expected = updated(bandit_settings(desk.rollout), expected, FIRST_BEST, (False,) * 3)
+    assert arms.weights == pytest.approx(expected.weights)
+    assert arms.shares == expected.shares
 
 
 def test_change_by_a_person_loses_no_reward(desk: Desk) -> None:
