@@ -23,7 +23,7 @@ from millstream.consumers.rollout.slots import percent
 from millstream.consumers.rollout.steps import listed_commands
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable
-from millstream.pipeline.rollout_section import BASELINE
+from millstream.pipeline.rollout_section import BASELINE, Rollout
 from millstream.pipeline.shares import SLOTS
 
 PIPED_WIDTH: Final = 1000  # columns of output that doesn't go to a terminal: one line per change, for `grep`
@@ -133,7 +133,10 @@ def _section_lines(pipeline: Pipeline) -> list[str]:
             what = f"A/B test of {named}: {percent(steps.shares[0])}, then a report"
         case "bandit":
             arms = ", ".join(map(str, rollout.arms or ()))
-            return [f"bandit of versions {arms} beside the baseline: shares follow `{_reward(pipeline)}`"]
+            return [
+                f"bandit of versions {arms} beside the baseline: shares follow `{_reward(pipeline)}`",
+                f"errors, latency and quality are evaluated anew every {_span(rollout.longest)}",
+            ]
         case "manual":
             return [f"manual, of {named}: only commands change anything"]
     acts = "autopilot only advises" if rollout.mode == "advise" else f"a breach leads to {rollout.on_breach}"
@@ -141,9 +144,28 @@ def _section_lines(pipeline: Pipeline) -> list[str]:
     judged = ", ".join([*(rule.name for rule in metric_rules(pipeline)), metric_of(rollout.metrics.latency.quantile)])
     return [
         what,
-        f"each step takes {span(round(rollout.bake * 1000))}{labels} or more, and is judged by {judged}; {acts}",
+        f"each step takes {_span(rollout.bake)}{labels} or more, and is judged by {judged}; {acts}",
+        f"a step that takes longer than {_span(rollout.longest)} is inconclusive: it is held, and may still pass",
+        *_ending_lines(rollout),
         *(_size_lines(pipeline, steps.shares[0]) if rollout.strategy == "ab" else ()),
     ]
+
+
+def _ending_lines(rollout: Rollout) -> list[str]:
+    """For whom steps wait, and how the rollout ends; nothing for an A/B test, which ends with its report."""
+    if rollout.strategy == "ab":
+        return []
+    asked = ", ".join(map(_percent, rollout.approve))
+    ends = (
+        f"at 100 %, the candidate is watched for {_span(rollout.watch)}, and then promoted"
+        if rollout.watch
+        else "a candidate that passes its last step is promoted at once, and not watched at 100 %"
+    )
+    return [*([f"before {asked}, it waits for `millstream rollout approve`"] if asked else []), ends]
+
+
+def _span(seconds: float) -> str:
+    return span(round(seconds * 1000))
 
 
 def _size_lines(pipeline: Pipeline, share: int) -> list[str]:

@@ -430,6 +430,8 @@ def test_check_says_what_the_section_means(tmp_path: Path, capsys: pytest.Captur
         "rollout   canary of version latest: 1 %, 5 %, 25 %, 50 %, then 100 %",
         "rollout   each step takes 10 min, 500 labels or more, and is judged by accuracy, errors, dead_letters, latency_p95; a "
         "breach leads to rollback",
+        "rollout   a step that takes longer than 1 d is inconclusive: it is held, and may still pass",
+        "rollout   at 100 %, the candidate is watched for 1 h, and then promoted",
         "rollout   overrides by carrier: `millstream replay` can't check them, because predictions don't have the field. Add it "
         "to `output.include` if it should",
     ]
