@@ -11,9 +11,10 @@ from millstream.consumers.autopilot.choice import Choice, choose
 from millstream.consumers.autopilot.looked import Looked, Result, failed, held
 from millstream.consumers.autopilot.starts import Ready
 from millstream.consumers.autopilot.step_decision import FORWARD
-from millstream.consumers.autopilot.words import AUTOPILOT, seconds
+from millstream.consumers.autopilot.words import AUTOPILOT, kind_of, seconds
 from millstream.consumers.control.errors import ChangeRefusedError
 from millstream.consumers.errors import WorkerError
+from millstream.consumers.evaluation.figures import idle_figures
 from millstream.consumers.rollout.changes import Memory, decided_record, started_record
 from millstream.consumers.rollout.progress import ENDED
 from millstream.consumers.rollout.revisions import Change
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 
 TRIES: Final = 3  # of a look, while others change the rollout at the same time
 PUBLISH_MS: Final = 10_000  # the least time between two publications of a step's figures, if nothing is decided
+PUBLISH_IDLE_MS: Final = 60_000  # likewise, between two notes while no rollout is on its way
 LONGEST_REASON: Final = 4000  # characters
 BACK: Final = ("rollback", "pause")
 """Actions that come before the start of another version."""
@@ -86,6 +88,7 @@ class Autopilot:
         self._report = report
         self._now = now
         self._published = 0  # when, ms since the epoch
+        self._idle = ""  # the kind of what was published while no rollout was on its way
         self._decided_on = 0  # when it was read, ms since the epoch
         self.since = 0  # changes before this time are old, ms since the epoch
 
@@ -126,7 +129,10 @@ class Autopilot:
             self._reading.close()
             self._report.idle()
             found = self._starts.idle(record, self._control.history)
-            return self._start(found, record) if isinstance(found, Ready) else held(found, record)
+            looked = self._start(found, record) if isinstance(found, Ready) else held(found, record)
+            if looked.result != "change":
+                self._publish_idle(looked)
+            return looked
         return self._on_its_way(record, f"the control topic: {problem}" if problem else "")
 
     def _start(self, ready: Ready, current: RolloutRecord | None) -> Looked:
@@ -194,18 +200,25 @@ class Autopilot:
             return
         figures = reading.evaluator.figures(reading.until)
         doubts, shares = reading.doubts, record.shares
-        self._publisher.publish(
-            replace(
-                figures,
-                revision=record.revision,
-                notes=(note, *doubts, *figures.notes),
-                candidates=tuple(replace(own, invalid=(*own.invalid, *doubts)) for own in figures.candidates),
-                variants=tuple(
-                    replace(own, share=share / SLOTS) for own, share in zip(figures.variants, shares, strict=True)
-                ),
-            )
+        figures = replace(
+            figures,
+            revision=record.revision,
+            notes=(note, *doubts, *figures.notes),
+            candidates=tuple(replace(own, invalid=(*own.invalid, *doubts)) for own in figures.candidates),
+            variants=tuple(
+                replace(own, share=share / SLOTS) for own, share in zip(figures.variants, shares, strict=True)
+            ),
         )
+        self._publisher.publish(figures)
         self._published = self._now()
+
+    def _publish_idle(self, looked: Looked) -> None:
+        """For `rollout status`: what autopilot says while no rollout is on its way."""
+        told, now = kind_of(looked.reason), self._now()
+        if told != self._idle or now - self._published >= PUBLISH_IDLE_MS:
+            note = f"autopilot: {looked.reason}"
+            self._publisher.publish(idle_figures(self._pipeline.name, looked.revision, now, note))
+            self._idle, self._published = told, now
 
     def _change(self, action: str, reason: str) -> Change:
         if len(reason) > LONGEST_REASON:

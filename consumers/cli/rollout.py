@@ -15,6 +15,8 @@ from millstream.consumers.cli.rollout_figures import (
     figure_lines,
     figures_as_json,
     figures_of,
+    idle_lines,
+    idle_of,
     needed_benefits,
     verdict_table,
 )
@@ -36,7 +38,7 @@ from millstream.consumers.control.state import Seen
 from millstream.consumers.control.topic import open_reader, open_writer, require_control_topic, rollout_of
 from millstream.consumers.rollout.changes import Command, commanded_record, started_record
 from millstream.consumers.rollout.declared import steps_of
-from millstream.consumers.rollout.progress import BadCommandError
+from millstream.consumers.rollout.progress import ENDED, BadCommandError
 from millstream.consumers.rollout.record import RolloutRecord
 from millstream.consumers.rollout.revisions import Change, StaleRevisionError, refuse_stale
 from millstream.consumers.schema_store import open_store
@@ -65,11 +67,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _status(pipeline: Pipeline, reader: ControlReader, seen: list[Seen], args: argparse.Namespace) -> int:
     record, now = reader.record, clock()
-    found = None if record is None else figures_of(pipeline, open_store(pipeline), record)
+    store, is_idle = open_store(pipeline), record is None or record.state in ENDED
+    found = None if record is None else figures_of(pipeline, store, record)
+    says = idle_of(pipeline, store, now) if is_idle else None
     needed = needed_benefits(pipeline)
     if args.json:
         evaluation = {} if found is None else {"evaluation": figures_as_json(found, needed)}
-        print(json.dumps(as_json(pipeline, record, reader.problem) | evaluation))
+        said = {} if says is None else {"autopilot": {"at": says.now, "notes": list(says.notes)}}
+        print(json.dumps(as_json(pipeline, record, reader.problem) | evaluation | said))
         return 0
     lines = without_rollout(pipeline) if record is None else status_lines(pipeline, record, now, seen)
     problem = [f"problem   {reader.problem}"] if reader.problem else []
@@ -79,6 +84,8 @@ def _status(pipeline: Pipeline, reader: ControlReader, seen: list[Seen], args: a
             print(line)
         if not isinstance(found, str):
             print_table(verdict_table(found, needed))
+    for line in idle_lines(says, now):
+        print(line)
     return 0
 
 

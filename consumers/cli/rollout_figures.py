@@ -10,7 +10,7 @@ from rich.text import Text
 from millstream.consumers.cli.rollout_words import A_SECOND, span
 from millstream.consumers.evaluation.figures import StepFigures
 from millstream.consumers.evaluation.latency import metric_of
-from millstream.consumers.evaluation.topic import read_figures
+from millstream.consumers.evaluation.topic import read_figures, read_idle
 from millstream.consumers.rollout.changes import Memory
 from millstream.consumers.rollout.declared import metric_rules
 from millstream.consumers.rollout.judging import Verdict
@@ -23,6 +23,7 @@ from millstream.schemas.store import SchemaStore
 from millstream.topics.errors import TopicsError
 
 OLD_MS: Final = 60_000  # autopilot publishes every 10 s
+OLD_IDLE_MS: Final = 120_000  # every minute, while no rollout is on its way
 
 
 def figures_of(pipeline: Pipeline, store: SchemaStore, record: RolloutRecord) -> StepFigures | str:
@@ -37,6 +38,20 @@ def figures_of(pipeline: Pipeline, store: SchemaStore, record: RolloutRecord) ->
     if not found:
         return "not yet: `millstream autopilot` evaluates it, within a minute after it has started"
     return found[-1]
+
+
+def idle_of(pipeline: Pipeline, store: SchemaStore, now: int) -> StepFigures | None:
+    """What autopilot says while no rollout is on its way; None: it hasn't said anything lately. `now`: ms since the epoch."""
+    try:
+        found = read_idle(pipeline, store)
+    except (TopicsError, SchemaError):
+        return None
+    return None if found is None or now - found.now > OLD_IDLE_MS else found
+
+
+def idle_lines(found: StepFigures | None, now: int) -> list[str]:
+    """As `idle_of`, for people."""
+    return [] if found is None else [printable(f"next      {note} ({_ago(now - found.now)})") for note in found.notes]
 
 
 def figure_lines(found: StepFigures | str, record: RolloutRecord, now: int) -> list[str]:

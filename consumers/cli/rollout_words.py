@@ -155,7 +155,7 @@ def _ending_lines(rollout: Rollout) -> list[str]:
     """For whom steps wait, and how the rollout ends; nothing for an A/B test, which ends with its report."""
     if rollout.strategy == "ab":
         return []
-    asked = ", ".join(map(_percent, rollout.approve))
+    asked = ", ".join(map(percent, rollout.approve))
     ends = (
         f"at 100 %, the candidate is watched for {_span(rollout.watch)}, and then promoted"
         if rollout.watch

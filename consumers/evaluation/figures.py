@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from millstream.consumers.rollout.judging import Verdict
+
+IDLE: Final = 0
+"""The epoch of `idle_figures`: those of steps begin at 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,20 @@ class StepFigures:
             ),
             None,
         )
+
+
+def idle_figures(pipeline: str, revision: int, now: int, note: str) -> StepFigures:
+    """What autopilot says while no rollout is on its way: it is in the place of a step that there can't be.
+
+    Args:
+        pipeline: name.
+        revision: of the newest record; 0: there is none.
+        now: ms since the epoch.
+        note: a sentence.
+    """
+    nothing = WindowFigures(None, None, ())
+    rollout = f"{pipeline}-idle"
+    return StepFigures(pipeline, rollout, revision, IDLE, now, now, 0.0, 0, (note,), (), (), (), nothing, ())
 
 
 def _plain(value: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from millstream.consumers.evaluation.figures import IDLE
 from millstream.consumers.evaluation.records import FiguresDecoder, joined, records_of
 from millstream.consumers.rollout.clusters import Clusters
 from millstream.consumers.schema_store import own_schema_id
@@ -70,6 +71,16 @@ def read_figures(pipeline: Pipeline, store: SchemaStore) -> list[StepFigures]:
         BrokerUnreachableError, TopicError: the topic can't be read.
         SchemaUnavailable: the registry does not answer.
     """
+    return [own for own in _read(pipeline, store) if own.epoch != IDLE]
+
+
+def read_idle(pipeline: Pipeline, store: SchemaStore) -> StepFigures | None:
+    """The newest `idle_figures` of the pipeline; None: there are none. Raises as `read_figures`."""
+    found = [own for own in _read(pipeline, store) if own.epoch == IDLE and own.pipeline == pipeline.name]
+    return found[-1] if found else None
+
+
+def _read(pipeline: Pipeline, store: SchemaStore) -> list[StepFigures]:
     assert pipeline.rollout is not None
     decoder = FiguresDecoder(store)
     totals: dict[tuple[str, int], tuple[dict[str, Any], int]] = {}

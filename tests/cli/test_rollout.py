@@ -14,6 +14,7 @@ from millstream.consumers.cli import main as cli
 from millstream.consumers.cli import rollout
 from millstream.consumers.cli.usage.rollout import STRATEGIES, field_override, hex_override, key_override, named_share
 from millstream.consumers.control.writer import ControlWriter
+from millstream.consumers.evaluation.figures import idle_figures
 from millstream.consumers.rollout.power import required_events
 from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.rollout_section import Strategy
@@ -61,6 +62,7 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
     monkeypatch.setattr(rollout, "open_reader", reader)
     monkeypatch.setattr(rollout, "open_writer", writer)
     monkeypatch.setattr(rollout, "figures_of", lambda *_: "not read here")
+    monkeypatch.setattr(rollout, "idle_of", lambda *_: None)
     return made
 
 
@@ -435,6 +437,54 @@ def test_check_says_what_the_section_means(tmp_path: Path, capsys: pytest.Captur
         "rollout   overrides by carrier: `millstream replay` can't check them, because predictions don't have the field. Add it "
         "to `output.include` if it should",
     ]
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        (
+            {"approve": [50, 100], "watch": "0s", "longest": "2h"},
+            [
+                "a step that takes longer than 2 h is inconclusive: it is held, and may still pass",
+                "before 50 %, 100 %, it waits for `millstream rollout approve`",
+                "a candidate that passes its last step is promoted at once, and not watched at 100 %",
+            ],
+        ),
+        (
+            {"strategy": "ab", "longest": "48h"},
+            ["a step that takes longer than 2 d is inconclusive: it is held, and may still pass"],
+        ),
+        (
+            {"strategy": "bandit", "arms": [3], "metrics": {"reward": {"field": "won", "margin": 1}}},
+            ["errors, latency and quality are evaluated anew every 1 d"],
+        ),
+    ],
+)
+def test_check_says_for_whom_and_for_how_long_steps_wait(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], section: dict[str, Any], says: list[str]
+) -> None:
+    service = service_of(tmp_path, section=section, labels=LABELS)
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    said = [line.removeprefix("rollout   ") for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in said if line in says] == says
+
+
+@pytest.mark.usefixtures("topic")
+def test_status_shows_what_autopilot_says_while_no_rollout_is_on_its_way(
+    tmp_path: Path,
+    run: Callable[..., str],
+    state: Callable[[Service], Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service = service_of(tmp_path)
+    says = idle_figures(NAME, 0, rollout.clock() - 5_000, "autopilot: would start version 3: it arrived")
+    monkeypatch.setattr(rollout, "idle_of", lambda *_: says)
+    assert "next      autopilot: would start version 3: it arrived (5" in run(service, "status")
+    assert state(service)["autopilot"]["notes"] == ["autopilot: would start version 3: it arrived"]
+    run(service, "start", "3", *WHY)
+    assert "next  " not in run(service, "status")
+    run(service, "rollback", *WHY)
+    assert "next      autopilot: would start" in run(service, "status")
 
 
 def test_commands_work_on_a_broker(

@@ -572,6 +572,23 @@ def test_advice_to_start(tmp_path: Path) -> None:
     ]
 
 
+def test_advice_to_start_is_published_for_status(tmp_path: Path) -> None:
+    desk = desk_of(tmp_path, "candidate: latest\nmode: advise")
+    desk.names(2)
+    for _ in range(5):
+        desk.look(0.1)
+    desk.names(1)
+    desk.look(0.1)
+    desk.look(2)  # it says it again, so that people see that it runs
+    answers = "autopilot: no rollout: version 1 answers already, and is the newest one that is wanted"
+    assert [own.notes for own in desk.published] == [
+        ("autopilot: would start version 2: rollout.candidate (latest) names version 2",),
+        (answers,),
+        (answers,),
+    ]
+    assert {own.epoch for own in desk.published} == {0}, "no step's figures"
+
+
 def test_nothing_to_do_is_told(tmp_path: Path) -> None:
     assert desk_of(tmp_path).look().reason == "no rollout is on its way: `millstream rollout start` starts one"
 

@@ -13,9 +13,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from millstream.consumers.evaluation import label_reading, step_evaluator
+from millstream.consumers.evaluation.figures import idle_figures
 from millstream.consumers.evaluation.records import key_of
 from millstream.consumers.evaluation.step_evaluator import StepEvaluator
-from millstream.consumers.evaluation.topic import FiguresPublisher, read_figures
+from millstream.consumers.evaluation.topic import FiguresPublisher, read_figures, read_idle
 from millstream.consumers.rollout.progress import Progress
 from millstream.consumers.schema_store import open_store
 from millstream.topics.errors import TopicError
@@ -146,6 +147,19 @@ def test_figures_are_published_again_after_a_record_was_refused(pipeline: Pipeli
         publisher.publish(replace(figures, notes=tuple(f"{number:0>100000}" for number in range(2))))
     publisher.publish(figures)
     assert read_figures(pipeline, store) == [figures]
+
+
+def test_what_autopilot_says_without_a_rollout_is_no_step(pipeline: Pipeline) -> None:
+    store = open_store(pipeline)
+    assert read_idle(pipeline, store) is None
+    publisher = FiguresPublisher(pipeline, store)
+    publisher.publish(idle_figures("other", 0, NOW, "of another pipeline on the same topic"))
+    for minute, note in enumerate(("would start version 2", "nothing to do")):
+        publisher.publish(idle_figures(pipeline.name, 7, NOW + minute * MINUTE, note))
+    found = read_idle(pipeline, store)
+    assert found is not None
+    assert (found.notes, found.revision, found.now) == (("nothing to do",), 7, NOW + MINUTE)
+    assert read_figures(pipeline, store) == []
 
 
 @pytest.mark.full
