@@ -209,6 +209,7 @@ class Autopilot:
                 replace(own, share=share / SLOTS) for own, share in zip(figures.variants, shares, strict=True)
             ),
         )
+        self._report.figures(figures)
         self._publisher.publish(figures)
         self._published = self._now()
 

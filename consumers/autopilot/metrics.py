@@ -24,7 +24,9 @@ CHANGES = Metric(
 HOLDING = Metric(
     "millstream_autopilot_holding_seconds",
     "gauge",
-    "How long the rollout has been held for the same reason; 0: there is none. The log and `rollout status` say the reason.",
+    "How long the rollout has been held for this reason, which is without its numbers: `rollout status` has them. No series: it "
+    "is not held.",
+    ("reason",),
 )
 FAILING = Metric(
     "millstream_autopilot_failing",
@@ -39,6 +41,19 @@ UNMATURED = Metric(
     "millstream_autopilot_unmatured_share", "gauge", "Share of the step's events that are not mature, 0 to 1."
 )
 BEHIND = Metric("millstream_autopilot_behind_records", "gauge", "Records of the step that are not read yet.")
+FIGURE = Metric(
+    "millstream_autopilot_figure",
+    "gauge",
+    "Figures of the step by variant, such as errors, dead_letters, latency_p95 (ms), accuracy and labelled. No series: no "
+    "rollout is on its way, or the figure is not known.",
+    ("variant", "metric"),
+)
+VERDICT = Metric(
+    "millstream_autopilot_verdict",
+    "gauge",
+    "What the step's evaluation says of a metric: 1 it has passed, 0 it is not decided, -1 it is breached.",
+    ("variant", "metric"),
+)
 WEBHOOKS = Metric(
     "millstream_autopilot_webhooks_total",
     "counter",
@@ -46,7 +61,7 @@ WEBHOOKS = Metric(
     ("result",),
 )
 
-ALL: Final = (ACTIVE, LOOKS, CHANGES, HOLDING, FAILING, STEP, LABELS, UNMATURED, BEHIND, WEBHOOKS)
+ALL: Final = (ACTIVE, LOOKS, CHANGES, HOLDING, FAILING, STEP, LABELS, UNMATURED, BEHIND, FIGURE, VERDICT, WEBHOOKS)
 RESULTS: Final = ("hold", "change", "advice", "lost", "failed")
 _ACTIONS: Final = (
     *("start", "restart", "step", "watch", "promote", "conclude"),
@@ -64,7 +79,7 @@ class AutopilotMetrics(PipelineMetrics):
             for value in values:
                 self.count(metric, 0, value)
         for metric in ALL:
-            if metric.kind == "gauge":
+            if metric.kind == "gauge" and not metric.labels:
                 self.set(metric, 0)
 
 

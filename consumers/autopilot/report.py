@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from millstream.consumers.autopilot.looked import Looked
     from millstream.consumers.autopilot.metrics import AutopilotMetrics
     from millstream.consumers.autopilot.step_reading import Reading
+    from millstream.consumers.evaluation.figures import StepFigures
     from millstream.consumers.rollout.progress import Evaluation
     from millstream.consumers.rollout.record import RolloutRecord
 
@@ -24,6 +25,9 @@ log = logging.getLogger(__name__)
 
 RECENT_MS: Final = 60_000
 """A process that has just got its turn sends the changes of this time again: the one before may have died before it did."""
+MOST_LABEL: Final = 300
+"""Characters of a reason in a metric's label."""
+_SIGNS: Final = {"pass": 1, "undecided": 0, "breach": -1}
 
 
 class Webhooks(Protocol):
@@ -65,15 +69,17 @@ class Report:
         self._metrics.set(m.FAILING, looked.result == "failed")
         if looked.result == "change":
             self._metrics.count(m.CHANGES, 1, looked.action)
+        self._metrics.forget(m.HOLDING)
         if looked.result in ("change", "lost"):
             self._told, self._told_at = "", self._clock()
-            self._metrics.set(m.HOLDING, 0)
             return
-        kind = f"{looked.revision} {looked.result} {kind_of(looked.reason)}"
+        reason = kind_of(looked.reason)
+        kind = f"{looked.revision} {looked.result} {reason}"
         if kind != self._told:
             self._told, self._told_at = kind, self._clock()
             self._tell(looked, pipeline)
-        self._metrics.set(m.HOLDING, self._clock() - self._told_at if looked.reason else 0)
+        if reason:
+            self._metrics.set(m.HOLDING, self._clock() - self._told_at, printable(reason)[:MOST_LABEL])
 
     def step(self, reading: Reading, found: Evaluation, since: int) -> None:
         """Put a step's state into the metrics."""
@@ -82,10 +88,24 @@ class Report:
         self._metrics.set(m.UNMATURED, found.unmatured_share)
         self._metrics.set(m.BEHIND, reading.evaluator.behind)
 
+    def figures(self, figures: StepFigures) -> None:
+        """Put the figures that were published into the metrics. Those of segments would be too many series."""
+        self._metrics.forget(m.FIGURE)
+        self._metrics.forget(m.VERDICT)
+        for figure in figures.total.figures:
+            if figure.segment is None and figure.value is not None:
+                self._metrics.set(m.FIGURE, figure.value, figure.variant, figure.metric)
+        for found in figures.candidates:
+            for verdict in found.verdicts:
+                if verdict.segment is None:
+                    self._metrics.set(m.VERDICT, _SIGNS[verdict.outcome], found.candidate, verdict.metric)
+
     def idle(self) -> None:
         """No rollout is on its way."""
         for metric in (m.STEP, m.LABELS, m.UNMATURED, m.BEHIND):
             self._metrics.set(metric, 0)
+        self._metrics.forget(m.FIGURE)
+        self._metrics.forget(m.VERDICT)
 
     def turn(self, *, is_ours: bool) -> None:
         """Whether this process decides."""
@@ -93,7 +113,7 @@ class Report:
         self._told = ""
         if not is_ours:
             self.idle()
-            self._metrics.set(m.HOLDING, 0)
+            self._metrics.forget(m.HOLDING)
             self._metrics.set(m.FAILING, 0)
 
     def _tell(self, looked: Looked, pipeline: str) -> None:

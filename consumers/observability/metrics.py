@@ -114,6 +114,12 @@ ROLLOUT_LOADED = Metric(
 ROLLOUT_REVISION = Metric(
     "millstream_rollout_revision", "gauge", "Revision of the rollout that this worker routes by; 0: no rollout."
 )
+ROLLOUT_STATE = Metric(
+    "millstream_rollout_state",
+    "gauge",
+    "1 for the state that the rollout has in this worker, such as running or rolled_back. No series: no rollout.",
+    ("strategy", "state"),
+)
 ROLLOUT_FALLBACKS = Metric(
     "millstream_rollout_fallback_events_total",
     "counter",
@@ -272,7 +278,7 @@ ALL = (
     *(BATCHES, BATCH_EVENTS, BATCH_FILL, STAGE_SECONDS, END_TO_END),
     *(FEATURE_LOOKUPS, FEATURE_AGE, TRANSACTIONS),
     *(SERVING_MODEL, MODEL_RELOADS, MODEL_RELOAD_ERROR),
-    *(ROLLOUT_SHARE, ROLLOUT_LOADED, ROLLOUT_REVISION, ROLLOUT_FALLBACKS, ROLLOUT_UNREADABLE),
+    *(ROLLOUT_SHARE, ROLLOUT_LOADED, ROLLOUT_REVISION, ROLLOUT_STATE, ROLLOUT_FALLBACKS, ROLLOUT_UNREADABLE),
     *(COMPARISONS, SHADOW_SKIPPED, SHADOW_SECONDS),
     *(CASCADE_EVENTS, ESCALATED),
     *(TENANT_MODELS, TENANT_MODEL_BYTES, TENANT_LOADS, TENANT_UNLOADS),

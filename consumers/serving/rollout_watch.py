@@ -93,6 +93,7 @@ class RolloutWatch:
         self._old: list[Opened] = []  # before the one served, that still have batches in flight
         self._outages: dict[tuple[str, int], VariantOutage] = {}
         self._shown: set[tuple[str, str, str]] = set()  # labels of the variants in the metrics
+        self._state: tuple[str, str] | None = None  # labels of the rollout's state in the metrics
         self._answering = set[tuple[str, str]]()  # the versions that the metrics show as serving
         self._told: RolloutRecord | None = None  # the revision that the log has
         self._wake = threading.Event()
@@ -320,6 +321,7 @@ class RolloutWatch:
             self._metrics.forget(m.ROLLOUT_SHARE, *labels)
             self._metrics.forget(m.ROLLOUT_LOADED, *labels)
         self._shown.clear()
+        self._show_state(record)
         self._show_serving(record)
         if record is None:
             self._metrics.set(m.ROLLOUT_REVISION, NO_ROLLOUT)
@@ -344,6 +346,13 @@ class RolloutWatch:
         for variant in (record.variants[at] for at in needed(record)):
             self._shown.add(_labels(variant))
             self._metrics.set(m.ROLLOUT_LOADED, self._versions.get(variant.version) is not None, *_labels(variant))
+
+    def _show_state(self, record: RolloutRecord | None) -> None:
+        if self._state is not None:
+            self._metrics.forget(m.ROLLOUT_STATE, *self._state)
+        self._state = None if record is None else (record.strategy, record.state)
+        if self._state is not None:
+            self._metrics.set(m.ROLLOUT_STATE, 1, *self._state)
 
     def _show_serving(self, record: RolloutRecord | None) -> None:
         """Show the versions that answer events now."""

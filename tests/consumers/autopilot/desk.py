@@ -15,7 +15,13 @@ from millstream.consumers.autopilot.starts import Starts
 from millstream.consumers.autopilot.step_reading import StepReading
 from millstream.consumers.autopilot.version_check import VersionCheck
 from millstream.consumers.control.writer import ControlWriter
-from millstream.consumers.evaluation.figures import CandidateVerdicts, StepFigures, VariantFigures, WindowFigures
+from millstream.consumers.evaluation.figures import (
+    CandidateVerdicts,
+    Figure,
+    StepFigures,
+    VariantFigures,
+    WindowFigures,
+)
 from millstream.consumers.evaluation.step_state import Arrivals
 from millstream.consumers.rollout.bandit import Rewards
 from millstream.consumers.rollout.changes import Command, Entry, Memory, commanded_record, standing, started_record
@@ -112,9 +118,10 @@ class FakeEvaluator:
         return self.desk.found.rewards
 
     def figures(self, now: int) -> StepFigures:
-        record, window = self.record, WindowFigures(None, None, ())
+        record, found = self.record, self.desk.found
+        window = WindowFigures(None, None, (Figure("canary", "errors", None, 100, 0.25),))
         variants = tuple(VariantFigures(own.name, own.model, own.version, 0.0, 0, 1.0) for own in record.variants)
-        epoch, found = Memory.of(record).progress.epoch, self.desk.found
+        epoch = Memory.of(record).progress.epoch
         candidates = tuple(
             CandidateVerdicts(own.name, found.labels, found.invalid, found.verdicts) for own in record.variants[1:]
         )
@@ -274,3 +281,7 @@ class Desk:
             for sample in family.samples
             if sample.name == f"millstream_autopilot_{name}"
         )
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """A metric's value with these labels; None: it has none."""
+        return self.metrics.registry.get_sample_value(f"millstream_autopilot_{name}", labels)

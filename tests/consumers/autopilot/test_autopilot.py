@@ -15,6 +15,7 @@ from millstream.consumers.rollout.changes import Memory
 from millstream.schemas.errors import SchemaUnavailable
 from millstream.topics.errors import BrokerUnreachableError, TopicError
 from tests.consumers.autopilot.desk import FAILING, GOOD, MINUTE, START, UNDECIDED, WORSE, Desk, pipeline_of
+from tests.consumers.control.topic_in_memory import PIPELINE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -587,6 +588,31 @@ def test_advice_to_start_is_published_for_status(tmp_path: Path) -> None:
         (answers,),
     ]
     assert {own.epoch for own in desk.published} == {0}, "no step's figures"
+
+
+def test_figures_and_verdicts_are_metrics_until_the_rollout_ends(tmp_path: Path) -> None:
+    desk = desk_of(tmp_path)
+    desk.start(2)
+    desk.found.verdicts = UNDECIDED
+    desk.look(1)
+    variant = {"pipeline": PIPELINE, "variant": "canary"}
+    assert desk.value("figure", **variant, metric="errors") == 0.25
+    assert [desk.value("verdict", **variant, metric=own) for own in ("accuracy", "errors")] == [0, 1]
+    desk.found.verdicts = FAILING
+    desk.look(1)
+    assert desk.value("verdict", **variant, metric="errors") == -1
+    desk.look(1)
+    assert desk.value("figure", **variant, metric="errors") is None
+
+
+def test_reason_of_a_hold_is_a_label_without_its_numbers(tmp_path: Path) -> None:
+    desk = desk_of(tmp_path)
+    desk.start(2)
+    desk.look(0.25)
+    desk.look(0.25)
+    assert desk.value("holding_seconds", pipeline=PIPELINE, reason="the step has taken # of # s") == 15
+    desk.look(1)
+    assert desk.metric("holding_seconds") == 0, "it has gone on"
 
 
 def test_nothing_to_do_is_told(tmp_path: Path) -> None:

@@ -209,11 +209,13 @@ def test_all_versions_of_a_rollout_are_loaded_before_the_first_event() -> None:
 def test_change_of_shares_loads_nothing_and_takes_effect_at_once() -> None:
     scene = Scene(record_of(90, 10))
     before = scene.serving
-    scene.shift(50, 50)
+    scene.shift(50, 50, state="paused")
     assert scene.loads == [2]
     assert (scene.serving.revision, shares(scene.variants())) == (2, {0: 500, 1: 500})
     assert [each.opened for each in scene.serving.variants] == [each.opened for each in before.variants]
     assert scene.value(m.ROLLOUT_REVISION) == 2
+    states = [scene.value(m.ROLLOUT_STATE, strategy="manual", state=own) for own in ("running", "paused")]
+    assert states == [None, 1]
 
 
 def test_version_that_a_change_names_is_loaded_meanwhile_and_no_event_counts_until_then() -> None:
@@ -342,9 +344,11 @@ def test_revision_of_which_nothing_is_loaded_waits_and_the_state_before_goes_on(
 
 def test_rollout_that_is_gone_leaves_the_version_of_the_pipeline_file() -> None:
     scene = Scene(record_of(50, 50))
+    assert scene.value(m.ROLLOUT_STATE, strategy="manual", state="running") == 1
     scene.change(None)
     assert scene.switched[-1] is scene.opened.opened
     assert scene.value(m.ROLLOUT_REVISION) == 0
+    assert scene.value(m.ROLLOUT_STATE, strategy="manual", state="running") is None
     scene.look()
     assert scene.unloaded == [2]
 
