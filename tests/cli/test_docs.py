@@ -50,7 +50,7 @@ def test_page_that_is_not_there_names_the_nearest(name: str, meant: str) -> None
 def test_dashboards_and_rules_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "monitoring"
     assert cli.run(["dashboards", "--output", str(folder)]) == 0
-    assert len(list((folder / "grafana" / "dashboards").glob("*.json"))) == 3
+    assert len(list((folder / "grafana" / "dashboards").glob("*.json"))) == 4
     assert yaml.safe_load((folder / "prometheus" / "alerts.yml").read_text())["groups"]
     assert "rule_files" in capsys.readouterr().out
     assert cli.run(["dashboards", "--output", str(folder)]) == 1

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
 FILES = sorted((DEPLOY / "grafana" / "dashboards").glob("*.json"))
 
+MODELS, ROLLOUTS = "Millstream: models", "Millstream: rollouts"
+OF_ALL = ("Millstream: overview", "Millstream: lag per partition")
+"""Dashboards that have data for a pipeline without shadows and without a rollout."""
+
 
 class Query(NamedTuple):
     """One query of a panel."""
@@ -39,9 +43,11 @@ def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
     return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
 
 
-def queries() -> Iterator[Query]:
-    """Every query of every panel."""
+def queries(*titles: str) -> Iterator[Query]:
+    """Every query of every panel; with titles, of these dashboards only."""
     for dashboard in dashboards():
+        if titles and dashboard["title"] not in titles:
+            continue
         for panel in panels(dashboard):
             for target in panel["targets"]:
                 yield Query(dashboard["title"], panel["title"], target["expr"])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,18 +19,17 @@ from confluent_kafka.admin import AdminClient
 from millstream.consumers.supervision.child import MILLSTREAM
 from tests.broker.maven import MavenKafka, missing_for_maven
 from tests.deploy.compose import command_of, path_here
-from tests.deploy.dashboards import queries
+from tests.deploy.dashboards import MODELS, OF_ALL, ROLLOUTS, queries
 from tests.deploy.programs import ROOT, Program
 from tests.deploy.prometheus import MISSING, Prometheus
 from tests.registry.apicurio import Apicurio, missing_for_registry
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.deploy.dashboards import Query
 
 EVENTS = "flights-departures"
 BAD = b"\0\0\0\x10\x92"  # a schema id that the registry does not know, and nothing more
+CANDIDATE = "3"  # a copy of version 1
 VARIABLES = {"pipeline": "flights-delay", "shadow": "flights-delay:2"}
 AT_FAULT = {
     *("MillstreamDeadLetters", "MillstreamWorkersRestarting", "MillstreamPartitionStuck", "MillstreamLagUnknown"),
@@ -61,16 +62,24 @@ class Stack:
         self.registry = stack.enter_context(Apicurio())
         monkeypatch.setenv("KAFKA_BOOTSTRAP", self.kafka.bootstrap)
         monkeypatch.setenv("REGISTRY_URL", self.registry.url)
-        monkeypatch.setenv("FLIGHTS", str(ROOT / "examples" / "flights"))
+        models = Path("models") / "flights-delay"
+        shutil.copytree(ROOT / "examples" / "flights" / models, folder / models)
+        shutil.copytree(folder / models / "1", folder / models / CANDIDATE)
+        monkeypatch.setenv("FLIGHTS", str(folder))
         monkeypatch.setenv("PYTHONPATH", str(ROOT))
         for name in ("schemas", "topics"):
             subprocess.run(command(name), cwd=ROOT, check=True, timeout=60)
         self.run = stack.enter_context(Program(command("millstream"), folder))
         self.producer = stack.enter_context(Program(command("producer", "--rate", "60", "--flight-time", "3"), folder))
         self.compare = stack.enter_context(Program(command("compare"), folder))
-        ports = {"millstream": self.run.port, "millstream-compare": self.compare.port}
+        self.autopilot = stack.enter_context(Program(command("autopilot"), folder))
+        ports = {
+            "millstream": self.run.port,
+            "millstream-compare": self.compare.port,
+            "millstream-autopilot": self.autopilot.port,
+        }
         self.prometheus = stack.enter_context(Prometheus(folder / "prometheus", ports))
-        self.empty = [query for query in queries() if "models" not in query.dashboard]  # without data until now
+        self.empty = list(queries(*OF_ALL))  # without data until now
 
     def see(self) -> list[Query]:
         """Look at the panels that were empty until now; returns those that still are."""
@@ -115,13 +124,29 @@ def test_every_panel_of_the_models_has_data(tmp_path: Path, monkeypatch: pytest.
     with ExitStack() as entered:
         stack = Stack(entered, tmp_path, monkeypatch)
         late = "millstream_shadow_skipped_events_total"  # begins with the first event left out, as a busy machine does
-        of_models = [query for query in queries() if "models" in query.dashboard]
-        stack.empty = [query for query in of_models if late not in query.expr]
+        stack.empty = [query for query in queries(MODELS) if late not in query.expr]
         auc = 'millstream_evaluation{figure="shadow_auc"} > 0.7'
         stack.prometheus.wait_for(lambda: bool(stack.prometheus.query(auc)), "the AUC of the shadow", 300)
         stack.wait_filled()
         stack.compare.process.kill()
         stack.wait_firing("MillstreamCompareDown")
+
+
+def test_every_panel_of_the_rollouts_has_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ExitStack() as entered:
+        stack = Stack(entered, tmp_path, monkeypatch)
+        ready = "millstream_workers_ready > 0 and millstream_workers_ready == millstream_workers_wanted"
+        stack.prometheus.wait_for(lambda: bool(stack.prometheus.query(ready)), "workers to be ready", 180)
+        pipeline = path_here("/pipeline", "millstream")
+        start = [*MILLSTREAM, "rollout", "start", pipeline, CANDIDATE, "--reason", "as good as version 1"]
+        subprocess.run(start, cwd=ROOT, check=True, timeout=60)
+        unseen = {"Changes", "Answered by the baseline instead"}  # autopilot has still to wait, and nothing is broken
+        stack.empty = [query for query in queries(ROLLOUTS) if query.panel not in unseen]
+        accuracy = 'millstream_autopilot_figure{variant="canary", metric="accuracy"} > 0.7'
+        stack.prometheus.wait_for(lambda: bool(stack.prometheus.query(accuracy)), "the canary's accuracy", 400)
+        stack.wait_filled()
+        stack.autopilot.process.kill()
+        stack.wait_firing("MillstreamAutopilotMissing")
 
 
 def test_alerts_fire_in_their_faults_and_every_other_panel_has_data(

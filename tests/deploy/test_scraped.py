@@ -14,7 +14,7 @@ from benchmarks.load import vector_events, write_load
 from millstream.consumers.supervision.child import MILLSTREAM
 from tests.broker.clients import produce
 from tests.consumers.service import vector_service
-from tests.deploy.dashboards import Query, queries
+from tests.deploy.dashboards import OF_ALL, Query, queries
 from tests.deploy.programs import Program
 from tests.deploy.prometheus import MISSING, Prometheus
 
@@ -71,7 +71,7 @@ def test_panels_have_data_and_alerts_fire(kafka: Broker, tmp_path: Path) -> None
         Prometheus(tmp_path / "prometheus", {"millstream": run.port}) as prometheus,
     ):
         with load_of(service):
-            left = [query for query in queries() if "models" not in query.dashboard and query.panel not in NEED_MORE]
+            left = [query for query in queries(*OF_ALL) if query.panel not in NEED_MORE]
             left = [query for query in left if "millstream_workers_needed" not in query.expr]  # learnt, too
 
             def all_there() -> bool:
