@@ -10,9 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.consumers.rollout.clusters import Clusters
-from millstream.consumers.rollout.judging import OUTCOMES, Levels, MetricRule, Verdict, bounds, quantile_sign, signs
+from millstream.consumers.rollout.judging import (
+    OUTCOMES,
+    Levels,
+    MetricRule,
+    Verdict,
+    bounds,
+    bounds_of_difference,
+    signs,
+)
+from millstream.consumers.rollout.latencies import LEAST_BLOCKS, Slowest, compared
 from millstream.consumers.rollout.progress import Evaluation
-from millstream.consumers.rollout.quantiles import BINS, latency_bins, quantile_interval
 from millstream.consumers.rollout.sample_ratio import labels_are_off, share_is_confirmed, share_is_off, share_ratio
 from millstream.consumers.rollout.steps import decided, started
 from millstream.pipeline.shares import SLOTS
@@ -26,6 +34,10 @@ SEGMENTS: Final = 4
 GUARDS: Final = 3 + SEGMENTS  # accuracy, errors, latency, and accuracy in each segment
 Singles = npt.NDArray[np.floating]
 _LATENCIES: Final = 1 << 16
+_BINS: Final = 320  # of latencies, from 1 ms on; the last one also holds what lies beyond
+_GROWTH: Final = float(np.log(1.02))  # of a bin
+_BLOCKS: Final = 64  # latencies are independent here, so a block is chosen at random
+_QUANTILE: Final = 0.8  # the slowest fifth is compared
 _DRAWS: Final = 1 << 18
 
 
@@ -56,7 +68,7 @@ class Plan:
     accuracy: MetricRule
     most_errors: float = 0.03  # how many more errors the candidate may have
     only_accuracy: bool = False  # no errors, latencies and segments: faster, and a promotion has less to pass
-    slower: float = 1.5  # how many times the baseline's 95th percentile the candidate's may be
+    slower: float = 1.5  # how many times as long as the baseline's slowest fifth the candidate's may take
     independent: bool = False  # wrongly takes events of one key for independent
     level: float = 0.01
     ratio_tolerance: float | None = None  # relative deviation of the sample ratio that is confirmed before a step
@@ -98,8 +110,9 @@ class Batch:
         self._waiting: deque[Floats] = deque()  # the same of the looks whose labels are not mature
         self._all = np.zeros((2, rollouts, 2, BUCKETS))  # events, errors
         self._ratio = Clusters.empty(rollouts, buckets=BUCKETS)  # of the steps before
-        self._latencies = np.zeros((rollouts, 2, BINS))
-        self._typical = latency_bins(20 * np.exp(0.5 * rng.standard_normal(_LATENCIES))).astype(np.int32)
+        self._slow = MetricRule("latency", "lower", float(np.log(plan.slower)), least_clusters=LEAST_BLOCKS)
+        self._latencies = np.zeros((rollouts, 2, _BLOCKS, _BINS), np.float32)
+        self._typical = ((np.log(20) + 0.5 * rng.standard_normal(_LATENCIES)) / _GROWTH).astype(np.int32)
         if world.keys:
             weights = np.arange(1, world.keys + 1) ** -0.5
             # Keys are drawn from this list: much faster than by their weights each time.
@@ -143,8 +156,9 @@ class Batch:
             failed = self._rng.random(shape, np.float32) < np.where(variant, world.errors, 0.005)
             self._all[1] += _counted(places, failed & kept, self._all.shape[1:])
             bins = self._typical[self._rng.integers(0, _LATENCIES, shape, np.int32)]
-            bins = bins + variant * round(float(np.log(world.slowness) / np.log(1.02)))
-            self._latencies += _counted(side * BINS + bins, kept, self._latencies.shape)
+            bins = np.clip(bins + variant * round(float(np.log(world.slowness)) / _GROWTH), 0, _BINS - 1)
+            block = self._rng.integers(0, _BLOCKS, shape, np.int32)
+            self._latencies += _counted((side * _BLOCKS + block) * _BINS + bins, kept, self._latencies.shape)
         labelled = kept
         if world.never or world.late:
             missing = np.where(right, world.never / 10, world.never + world.late * variant)
@@ -255,13 +269,9 @@ class Batch:
         return first, second
 
     def _latency(self, rows: Ints, levels: Levels) -> Ints:
-        """The sign of the 95th percentile: passes at the level of a promotion, breaches at the level of a rollback."""
-        found = np.zeros(len(rows), np.int64)
-        for level, sign in ((levels.promotion, 1), (levels.rollback, -1)):
-            first, second = (quantile_interval(self._latencies[rows, own], 0.95, level / 2) for own in (0, 1))
-            judged = quantile_sign(first, second, self._plan.slower)
-            found = np.where(judged == sign, sign, found)
-        return found
+        """The sign of the slowest fifth."""
+        difference = compared(*(_slowest(self._latencies[rows, own]) for own in (0, 1)))
+        return signs(self._slow, bounds_of_difference(self._slow, difference, levels))
 
     def _verdicts(self, found: list[int]) -> tuple[Verdict, ...]:
         plan = self._plan
@@ -283,6 +293,17 @@ _VERDICTS: Final = {
     for sign, outcome in OUTCOMES.items()
 }
 """By name and sign. All segments have one verdict: the worst."""
+
+
+def _slowest(counts: Floats) -> Slowest:
+    """As `latencies.slowest`. `counts`: [rollouts, blocks, bins]."""
+    below = counts.sum(1).cumsum(-1)
+    edge = (below < _QUANTILE * below[:, -1:]).sum(-1)  # [rollouts]: the bin of the quantile
+    bins = np.arange(_BINS)
+    logs = _GROWTH * (edge[:, None] + np.maximum(bins - edge[:, None], 0) / (1 - _QUANTILE))
+    above = np.where(bins >= edge[:, None], 1.0, 0.0)
+    sums, slow = (np.einsum("rkb,rb->rk", counts, own) for own in (logs, above))
+    return Slowest(Clusters(counts.sum(-1), sums), slow)
 
 
 _ALL: Final = np.True_  # all events, without a look at each

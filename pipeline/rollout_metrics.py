@@ -94,13 +94,17 @@ class Latency(Section):
     """The time of the model call."""
 
     quantile: float = Field(
-        0.95, gt=0, lt=1, description="Which quantile of the model calls' times is compared: 0.95 is the p95."
+        0.8,
+        ge=0,
+        lt=1,
+        description="Which events are compared: those with the longest model calls, from this quantile on. 0.8 is the slowest "
+        "fifth.",
     )
     at_most: float = Field(
         1.5,
         gt=1,
         allow_inf_nan=False,
-        description="How many times the baseline's it may be: 1.5 is half as long again.",
+        description="How many times as long as the baseline's they may take, by the geometric mean: 1.5 is half as long again.",
     )
 
 

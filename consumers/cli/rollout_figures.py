@@ -9,7 +9,7 @@ from rich.text import Text
 
 from millstream.consumers.cli.rollout_words import A_SECOND, span
 from millstream.consumers.evaluation.figures import StepFigures
-from millstream.consumers.evaluation.latency import metric_of
+from millstream.consumers.evaluation.latency import LATENCY
 from millstream.consumers.evaluation.topic import read_figures, read_idle
 from millstream.consumers.rollout.changes import Memory
 from millstream.consumers.rollout.declared import metric_rules
@@ -124,8 +124,7 @@ def needed_benefits(pipeline: Pipeline) -> dict[str, str]:
         if rule.segment_margin is not None:
             found[f"{rule.name}@"] = f"> {rule.in_segments().threshold:g}"
     if (rollout := pipeline.rollout) is not None:
-        latency = rollout.metrics.latency
-        found[metric_of(latency.quantile)] = f"> {1 - latency.at_most:g}"
+        found[LATENCY] = f"> {1 - rollout.metrics.latency.at_most:g}"
     return found
 
 

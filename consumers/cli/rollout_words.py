@@ -12,7 +12,7 @@ from rich.text import Text
 
 from millstream.consumers.control.state import Seen
 from millstream.consumers.control.topic import rollout_of
-from millstream.consumers.evaluation.latency import metric_of
+from millstream.consumers.evaluation.latency import LATENCY
 from millstream.consumers.rollout.changes import Memory, allowed, standing
 from millstream.consumers.rollout.declared import metric_rules, steps_of
 from millstream.consumers.rollout.judging import Levels
@@ -141,7 +141,7 @@ def _section_lines(pipeline: Pipeline) -> list[str]:
             return [f"manual, of {named}: only commands change anything"]
     acts = "autopilot only advises" if rollout.mode == "advise" else f"a breach leads to {rollout.on_breach}"
     labels = f", {rollout.least_labels} labels" if rollout.least_labels else ""
-    judged = ", ".join([*(rule.name for rule in metric_rules(pipeline)), metric_of(rollout.metrics.latency.quantile)])
+    judged = ", ".join([*(rule.name for rule in metric_rules(pipeline)), LATENCY])
     return [
         what,
         f"each step takes {_span(rollout.bake)}{labels} or more, and is judged by {judged}; {acts}",

@@ -9,7 +9,7 @@ from scipy.stats import rankdata
 
 from millstream.consumers.evaluation.distributions import input_drifts, score_drift
 from millstream.consumers.evaluation.figures import Figure, WindowFigures
-from millstream.consumers.evaluation.latency import latencies_of, metric_of
+from millstream.consumers.evaluation.latency import metric_of, timed
 from millstream.consumers.evaluation.sides import QUALITY, clusters_of
 from millstream.pipeline.rollout_metrics import RARE
 
@@ -84,8 +84,8 @@ def _of_side(settings: StepSettings, name: str, side: Side, segment: str | None)
     yield Figure(name, "labelled", segment, len(side.rows), float(side.labelled.sum()))
     for metric in RARE:
         yield _mean(settings, name, metric, side, segment)
-    times = latencies_of(side)
-    for quantile in sorted({*_QUANTILES, settings.latency_quantile}):
+    times = timed(side).milliseconds
+    for quantile in _QUANTILES:
         value = float(np.quantile(times, quantile)) if len(times) else None
         yield Figure(name, metric_of(quantile), segment, len(times), value)
     known = side.answered & np.isfinite(side.score)

@@ -89,15 +89,15 @@ class Clusters:
     @property
     def variance(self) -> Floats:
         """Of the mean, [...]; infinite if it is not known: with fewer than two buckets that have events."""
-        events = self.events[..., None]
-        rest = events - self.counts
+        return _jackknife(self.moves, (self.counts > 0).sum(-1))
+
+    @property
+    def moves(self) -> Floats:
+        """The mean without a bucket, minus the mean: [..., buckets]. A bucket without events changes nothing."""
+        rest = self.events[..., None] - self.counts
         with np.errstate(divide="ignore", invalid="ignore"):
-            # The mean without a bucket, minus the mean.
             moves = np.where(rest > 0, (self.counts * self.mean[..., None] - self.sums) / rest, np.inf)
-            filled = (self.counts > 0).sum(-1)
-            # A bucket without events changes nothing.
-            moves = np.where(self.counts > 0, moves, 0.0)
-            found: Floats = np.where(filled > 1, (filled - 1) / filled * np.square(moves).sum(-1), np.inf)
+        found: Floats = np.where(self.counts > 0, moves, 0.0)
         return found
 
     @property
@@ -143,6 +143,26 @@ def unpaired(baseline: Clusters, candidate: Clusters) -> Difference:
         np.where(np.isfinite(joint), joint, 1.0),
         np.minimum(baseline.effective, candidate.effective),
     )
+
+
+def in_same_clusters(baseline: Clusters, candidate: Clusters) -> Difference:
+    """Of events that only one of them answered, in clusters that are the same for both, such as blocks of time.
+
+    The jackknife leaves out a cluster of both at once. So the variance doesn't have what a cluster does to both.
+    """
+    filled = ((baseline.counts > 0) | (candidate.counts > 0)).sum(-1)
+    with np.errstate(invalid="ignore"):
+        variance = _jackknife(candidate.moves - baseline.moves, filled)
+    effective = np.minimum(baseline.effective, candidate.effective)
+    known: Floats = np.where(np.isnan(variance), np.inf, variance)  # a bucket may have all events of a side
+    return Difference(candidate.mean - baseline.mean, known, np.maximum(effective - 1, 1.0), effective)
+
+
+def _jackknife(moves: Floats, filled: Ints) -> Floats:
+    """The variance by how the estimate moves without each of the clusters; infinite with fewer than two."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found: Floats = np.where(filled > 1, (filled - 1) / filled * np.square(moves).sum(-1), np.inf)
+    return found
 
 
 def paired(differences: Clusters) -> Difference:

@@ -21,7 +21,7 @@ import numpy as np
 
 from millstream.consumers.rollout.boundaries import one_sided, widened
 from millstream.consumers.rollout.clusters import Clusters, Difference, unpaired
-from millstream.consumers.rollout.proportions import Interval, difference_interval, proportion_interval
+from millstream.consumers.rollout.proportions import difference_interval, proportion_interval
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -170,19 +170,6 @@ def _exact_bounds(rule: MetricRule, baseline: Clusters, candidate: Clusters, lev
 def signs(rule: MetricRule, found: Bounds) -> Ints:
     """1: the metric passes; -1: it is breached; 0: undecided. Keys of `OUTCOMES`; the shape of the bounds."""
     decided: Ints = np.where(found.upper < -rule.margin, -1, np.where(found.lower > rule.threshold, 1, 0))
-    return decided
-
-
-def quantile_sign(baseline: Interval, candidate: Interval, most_ratio: float) -> Ints:
-    """The sign of a latency quantile: is the candidate's at most so many times the baseline's?
-
-    Args:
-        baseline: of its quantile, at half of the level.
-        candidate: likewise.
-        most_ratio: 1.2 allows 20 % more.
-    """
-    too_slow = candidate.lower > most_ratio * baseline.upper
-    decided: Ints = np.where(too_slow, -1, np.where(candidate.upper <= most_ratio * baseline.lower, 1, 0))
     return decided
 
 

@@ -430,7 +430,7 @@ def test_check_says_what_the_section_means(tmp_path: Path, capsys: pytest.Captur
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("rollout")]
     assert said == [
         "rollout   canary of version latest: 1 %, 5 %, 25 %, 50 %, then 100 %",
-        "rollout   each step takes 10 min, 500 labels or more, and is judged by accuracy, errors, dead_letters, latency_p95; a "
+        "rollout   each step takes 10 min, 500 labels or more, and is judged by accuracy, errors, dead_letters, latency; a "
         "breach leads to rollback",
         "rollout   a step that takes longer than 1 d is inconclusive: it is held, and may still pass",
         "rollout   at 100 %, the candidate is watched for 1 h, and then promoted",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 METRICS = "metrics: {accuracy: {margin: 0.02, segment_margin: 0.1}, latency: {quantile: 0.95, at_most: 1.5}}"
 VERDICTS = (
     Verdict("errors", "pass", 0.0, -0.001, 0.002, service=True),
-    Verdict("latency_p95", "undecided", None, -math.inf, 1.0, service=True),
+    Verdict("latency", "undecided", None, -math.inf, 1.0, service=True),
     Verdict("accuracy", "undecided", 0.004, -0.03, 0.04),
     Verdict("accuracy", "breach", -0.3, -0.4, -0.2, segment="country=DE"),
 )
@@ -47,7 +47,7 @@ def test_each_metric_shows_its_estimate_its_interval_and_what_it_needs(tmp_path:
     assert text_of(tmp_path) == [
         "variant metric verdict benefit interval needed",
         "canary errors pass +0 [-0.001, 0.002] > -0.005",
-        "canary latency_p95 undecided - [-inf, 1] > -0.5",
+        "canary latency undecided - [-inf, 1] > -0.5",
         "canary accuracy undecided +0.004 [-0.03, 0.04] > -0.02",
         "canary accuracy in country=DE breach -0.3 [-0.4, -0.2] > -0.1",
     ]
@@ -100,7 +100,7 @@ def test_json_has_no_infinity(tmp_path: Path) -> None:
     found = figures_as_json(FIGURES, needed_benefits(pipeline_of(tmp_path, METRICS)))
     [candidate] = json.loads(json.dumps(found, allow_nan=False))["candidates"]
     assert candidate["metrics"][1] == {
-        "metric": "latency_p95", "segment": None, "outcome": "undecided", "benefit": None, "lower": None, "upper": 1.0,
+        "metric": "latency", "segment": None, "outcome": "undecided", "benefit": None, "lower": None, "upper": 1.0,
         "needed": "> -0.5",
     }  # fmt: skip
     assert figures_as_json("not yet", {}) == {"problem": "not yet"}

@@ -87,9 +87,9 @@ def test_equal_candidate_passes_every_metric(pipeline: Pipeline) -> None:
         f"{metric} in country={name}" for metric in ("accuracy", "brier", "reward") for name in ("DE", "FR", "IT")
     }
     assert set(verdicts) == segments | {
-        "errors", "dead_letters", "nan", "latency_p95", "score_drift", "accuracy", "brier", "reward",
+        "errors", "dead_letters", "nan", "latency", "score_drift", "accuracy", "brier", "reward",
     }  # fmt: skip
-    assert {name for name, own in verdicts.items() if own.service} == {"errors", "dead_letters", "nan", "latency_p95"}
+    assert {name for name, own in verdicts.items() if own.service} == {"errors", "dead_letters", "nan", "latency"}
     assert found.invalid == ()
     assert found.labels == (rows["variant"] == 1).sum()
     assert found.unmatured_share == 0
@@ -102,7 +102,7 @@ def test_worse_candidate_is_breached(pipeline: Pipeline) -> None:
     rows["score"][wrong] = 1 - rows["label"][wrong]
     verdicts, found = judged(state, rows)
     assert outcomes(verdicts, "breach") >= {"accuracy", "brier"}
-    assert not outcomes(verdicts, "breach") & {"errors", "dead_letters", "nan", "latency_p95", "reward"}
+    assert not outcomes(verdicts, "breach") & {"errors", "dead_letters", "nan", "latency", "reward"}
     assert found.invalid == ()
     assert verdicts["accuracy"].estimate == pytest.approx(-0.15, abs=0.05)
 
@@ -137,9 +137,9 @@ def test_slow_candidate_is_breached(pipeline: Pipeline) -> None:
     rows = rows_of(state)
     rows["ms"][rows["variant"] == 1] *= 2
     verdicts, _ = judged(state, rows)
-    assert outcomes(verdicts, "breach") == {"latency_p95"}
-    assert verdicts["latency_p95"].estimate == pytest.approx(-1, abs=0.1)
-    assert (verdicts["latency_p95"].upper or 0) < -0.5
+    assert outcomes(verdicts, "breach") == {"latency"}
+    assert verdicts["latency"].estimate == pytest.approx(-1, abs=0.1)
+    assert (verdicts["latency"].upper or 0) < -0.5
 
 
 def test_drifting_scores_are_breached(pipeline: Pipeline) -> None:
@@ -243,11 +243,11 @@ def test_candidate_at_100_percent_is_compared_with_the_baseline_of_before(pipeli
     slow = rows.copy()
     slow["ms"] *= 2
     verdicts, found = judged(state, np.concatenate([rows, before]))
-    assert outcomes(verdicts, "pass") >= {"errors", "dead_letters", "nan", "latency_p95"}
+    assert outcomes(verdicts, "pass") >= {"errors", "dead_letters", "nan", "latency"}
     assert not [why for why in found.invalid if "sample ratio" in why]
     state = state_of(pipeline, record_of(ranges=whole(1), strategy_state=progress.to_json()))
     verdicts, _ = judged(state, np.concatenate([slow, before]))
-    assert outcomes(verdicts, "breach") == {"latency_p95"}
+    assert outcomes(verdicts, "breach") == {"latency"}
 
 
 def test_baselines_predictions_of_before_are_read_at_100_percent(pipeline: Pipeline) -> None:

@@ -67,8 +67,8 @@ def step(*verdicts: Verdict, invalid: tuple[str, ...] = ()) -> StepFigures:
             "not decided yet: 2 of 3 metrics are good enough, open: nan",
         ),
         (
-            step(*GOOD, Verdict("latency_p95", "breach", -1.0, -1.2, -0.8, service=True), invalid=("Too few events.",)),
-            "too bad: latency_p95 -1.0000 [-1.2000, -0.8000]",
+            step(*GOOD, Verdict("latency", "breach", -1.0, -1.2, -0.8, service=True), invalid=("Too few events.",)),
+            "too bad: latency -1.0000 [-1.2000, -0.8000]",
         ),
         (step(*GOOD, BAD), "too bad: accuracy in country=FR -0.2000 [-0.3000, -0.1000]"),
         (step(*GOOD, BAD, invalid=("The split is off.",)), "the comparison is invalid: The split is off."),

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.special import betaln
 
 from millstream.consumers.rollout.clusters import Clusters
 from millstream.consumers.rollout.proportions import difference_interval, proportion_interval
-from millstream.consumers.rollout.quantiles import (
-    BINS,
-    batch_design_effect,
-    histogram,
-    latency_bins,
-    quantile_interval,
-)
 
 LEVEL = 0.05
 TRIALS = 2000
@@ -74,51 +66,3 @@ def test_side_without_a_failure_is_as_clustered_as_the_other() -> None:
     clean = difference_interval(baseline, Clusters.of(keys, np.zeros(3000)), LEVEL)
     few = proportion_interval(0, 3000 / 10, LEVEL / 2)
     assert clean.upper + proportion_interval(10, 300, LEVEL / 2).lower == pytest.approx(float(few.upper), rel=0.1)
-
-
-@pytest.mark.parametrize("p", [0.5, 0.99])
-def test_quantile_is_missed_at_any_look_as_seldom_as_stated(p: float) -> None:
-    rng = np.random.default_rng(10)
-    counts = np.zeros((400, BINS))
-    missed = np.zeros(400, np.bool_)
-    true = float(-20 * np.log(1 - p))  # of exponential latencies with the mean 20 ms
-    for _ in range(30):
-        latencies = rng.exponential(20, (400, 100))
-        np.add.at(counts, (np.arange(400)[:, None], latency_bins(latencies)), 1)
-        found = quantile_interval(counts, p, LEVEL)
-        missed |= (found.lower > true) | (found.upper < true)
-    assert missed.mean() <= LEVEL
-    assert np.median(found.upper / found.lower) < (1.3 if p == 0.5 else 2.5)
-
-
-def test_ranks_of_the_quantile_are_those_of_the_mixture() -> None:
-    """1,000 values, one per bin: the ends are the ranks at which the evidence against p reaches 1 / level."""
-    counts = np.zeros(BINS)
-    counts[:1000] = 1
-    found = quantile_interval(counts, 0.5, LEVEL)
-    inside = [
-        k for k in range(1001) if betaln(50 + k, 50 + 1000 - k) - betaln(50, 50) - 1000 * np.log(0.5) < -np.log(LEVEL)
-    ]
-    step = 1.02
-    assert found.lower == pytest.approx(1e-3 * step ** (inside[0] - 1))  # the value of that rank is in the bin before
-    assert found.upper == pytest.approx(1e-3 * step ** (inside[-1] + 1))
-
-
-def test_design_effect_widens_the_quantiles() -> None:
-    counts = histogram(np.random.default_rng(2).exponential(20, 4000))
-    alone, together = (quantile_interval(counts, 0.9, LEVEL, effect) for effect in (1.0, 40.0))
-    assert together.lower < alone.lower < alone.upper < together.upper
-    assert batch_design_effect(0, 0) == 1
-    assert batch_design_effect(300, 3 * 100**2) == 100
-
-
-def test_latencies_outside_of_the_bins_are_in_the_last_ones() -> None:
-    assert latency_bins(np.array([0.0, -1.0, np.inf, 1e9, np.nan])).tolist() == [
-        0,
-        BINS - 1,
-        BINS - 1,
-        BINS - 1,
-        BINS - 1,
-    ]
-    nothing = quantile_interval(np.zeros(BINS), 0.5, LEVEL)
-    assert list(map(float, nothing)) == [0, np.inf]
