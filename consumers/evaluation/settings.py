@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 RATIO_TOLERANCE: Final = 0.1
 """Relative deviation of the sample ratio that does no harm, see `sample_ratio.share_is_confirmed`."""
 BEFORE_MS: Final = 3_600_000
-"""At 100 %, nothing answers beside the candidate. So it is compared with the baseline's events of the hour before."""
+"""At 100 %, nothing answers beside the candidate. So it is compared with the baseline's events of the hour before, or of a longer
+time if they are few (before.py)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
+from millstream.consumers.evaluation.before import with_enough_before
 from millstream.consumers.evaluation.intake import ComparisonIntake, LetterIntake, PredictionIntake
 from millstream.consumers.evaluation.label_reading import LabelReading
 from millstream.consumers.evaluation.reference import read_reference
@@ -68,10 +69,10 @@ class StepEvaluator:
             TopicError: a topic is missing, other than that of the labels.
             SchemaUnavailable: the registry does not answer.
         """
-        self.settings = step_settings(pipeline, record)
-        store = open_store(pipeline)
-        earlier = earlier_ratios(read_figures(pipeline, store), record.rollout, self.settings.epoch)
-        self.state = StepState(self.settings, earlier)
+        settings, store = step_settings(pipeline, record), open_store(pipeline)
+        steps = read_figures(pipeline, store)
+        self.settings = with_enough_before(settings, steps)
+        self.state = StepState(self.settings, earlier_ratios(steps, record.rollout, settings.epoch))
         client = pipeline.client_config()
         self._predictions = PredictionIntake(self.state, store, pipeline.output.format)
         begin = self.settings.begin
