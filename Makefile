@@ -2,7 +2,7 @@
 PYTHON ?= python3
 ARGS ?=
 VENV := .venv
-C_PAGES := consumers/source/fetched.c consumers/sink/bulk.c consumers/rollout/hashes.c schemas/columns.h schemas/avro/avro_columns.c schemas/interleave.c schemas/json/json_columns.c schemas/texts.c
+C_PAGES := consumers/source/fetched.c consumers/sink/bulk.c consumers/rollout/hashes.c schemas/columns.h schemas/avro/avro_columns.c schemas/interleave.c schemas/json/json_columns.c schemas/json/json_text.h schemas/texts.c
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help

@@ -18,7 +18,7 @@ LIBRARIES = {
     "schemas/json/json_columns.c": "schemas/json/libjson_columns.so",
     "schemas/texts.c": "schemas/libtexts.so",
 }
-FLAGS = "-O2", "-shared", "-fPIC"
+FLAGS = "-O3", "-shared", "-fPIC"
 
 
 class CompileHook(BuildHookInterface):  # type: ignore[type-arg]

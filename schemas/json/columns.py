@@ -9,6 +9,7 @@ import importlib.util
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +24,12 @@ LIBRARY = Path(__file__).with_name("libjson_columns.so")
 _DEEPEST = 8  # most arrays within arrays: each further level makes the columns slower to build
 _ITEM_BYTES = 2  # fewest bytes of an array's item with its comma, also in a default
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
-_YYJSON_FACTOR = 13  # yyjson needs at most this many bytes per byte of text (yyjson.h has the formula)
-_LAYOUT_TEXT = b"[7, -1, 0.5, {}]"
-# `_LAYOUT_TEXT` in memory, as `json_columns.c` expects it.
-_LAYOUT_VALUES = struct.pack("=QqQqQqQdQq", 0x406, 5 * 16, 4, 7, 12, -1, 20, 0.5, 7, 16)
+_COPIES = 2  # of an event: one with zeros behind it, and one of a text in it, for yyjson
+_BESIDE = 1 << 15  # bytes that `json_columns.c` needs besides
+_PADDING = bytes(32)  # what it expects behind each text
+_LAYOUT_TEXT = rb'[7, -1, 0.5, "\n"]'
+# `_LAYOUT_TEXT` in memory, as `json_columns.c` expects it; the address of the text follows.
+_LAYOUT_VALUES = struct.pack("=QqQqQqQdQ", 0x406, 5 * 16, 4, 7, 12, -1, 20, 0.5, 0x105)
 
 
 class ColumnReader:
@@ -45,12 +48,13 @@ class ColumnReader:
         nodes = nodes_of(fields, _ITEM_BYTES)
         if max(node.arrays for node in nodes) > _DEEPEST:
             raise LookupError(f"arrays are nested more than {_DEEPEST} deep")
-        defaults = [self._yyjson.parsed(node.default) for node in nodes]
+        self._defaults = [node.default + _PADDING if node.default else None for node in nodes]
+        defaults = [ctypes.cast(ctypes.c_char_p(default), _POINTER).value or 0 for default in self._defaults]
         self.buffers = ColumnBuffers(nodes, defaults, null_is_nan=True)
 
     def read(self, values: Packed) -> tuple[Table, npt.NDArray[np.bool_]]:
         """Returns a table with a row for each event that was read, in order, and which values were skipped."""
-        rooms = self.buffers.rooms(values.lengths) + _YYJSON_FACTOR * values.lengths
+        rooms = self.buffers.rooms(values.lengths) + _COPIES * values.lengths
         if (is_large := rooms > ROOM).any():
             table, odd = self.read(values.take(np.flatnonzero(~is_large)))
             is_large[~is_large] = odd
@@ -59,8 +63,8 @@ class ColumnReader:
         return Table.concat(tables), np.concatenate(left)
 
     def _piece(self, values: Packed) -> tuple[Table, npt.NDArray[np.bool_]]:
-        for_yyjson = _YYJSON_FACTOR * values.longest + 1024
-        filled = self.buffers.filled(values, for_yyjson + -for_yyjson % 8)
+        beside = _COPIES * values.longest + _BESIDE
+        filled = self.buffers.filled(values, beside + -beside % 8)
         odd = np.concatenate([self._yyjson.fill(filled, part) for part in values.parts])
         return Table(dict(zip(self._names, self.buffers.columns(filled), strict=True))), odd
 
@@ -75,32 +79,17 @@ class _Yyjson:
             raise LookupError("the package yyjson is not installed")
         try:
             library = ctypes.CDLL(found.origin)
-            self._read, self._pool = library["yyjson_read_opts"], library["yyjson_alc_pool_init"]
+            functions = library["yyjson_read_opts"], library["yyjson_alc_pool_init"], library["yyjson_read_number"]
             version = library["yyjson_version"]()
         except (OSError, AttributeError) as missing:
             raise LookupError(str(missing)) from None
         if version >> 16:  # 0xMMNNPP
             raise LookupError(f"expected version 0 of the C library yyjson, found {version:#08x} (0xMMNNPP)")
-        self._read.restype = _POINTER
-        self._read.argtypes = _POINTER, ctypes.c_size_t, ctypes.c_uint32, _POINTER, _POINTER
-        self._pool.argtypes = _POINTER, _POINTER, ctypes.c_size_t
         self._fill.restype = None
         nodes, values = (_POINTER, _COUNT, _POINTER), (_POINTER, _POINTER, _POINTER, _COUNT)
         self._fill.argtypes = _POINTER, *nodes, *values, _POINTER, _COUNT, _POINTER
-        self._functions = (_POINTER * 2)(*(ctypes.cast(each, _POINTER).value for each in (self._read, self._pool)))
-        self._kept: list[npt.NDArray[np.uint8]] = []
-        if ctypes.string_at(self.parsed(_LAYOUT_TEXT), len(_LAYOUT_VALUES)) != _LAYOUT_VALUES:
-            raise LookupError("yyjson doesn't have the expected memory layout")
-
-    def parsed(self, text: bytes) -> int:
-        """Parse a text; returns the address of its value, which stays valid. Returns 0 if the text isn't JSON."""
-        memory, allocator = np.empty(_YYJSON_FACTOR * len(text) + 1024, np.uint8), (_POINTER * 4)()
-        self._pool(allocator, memory.ctypes.data, memory.nbytes)
-        document = self._read(text, len(text), 0, allocator, None)
-        if not document:
-            return 0
-        self._kept.append(memory)
-        return _POINTER.from_address(document).value or 0
+        self._functions = (_POINTER * 3)(*(ctypes.cast(each, _POINTER).value for each in functions))
+        _check_layout(*functions[:2])
 
     def fill(self, filled: Filled, values: Packed) -> npt.NDArray[np.bool_]:
         """Append the values that can be read; returns which values were skipped."""
@@ -114,3 +103,18 @@ class _Yyjson:
         of_nodes, of_values = (nodes, len(filled.nodes), counters), (buffer, starts_at, lengths_at, len(values))
         self._fill(self._functions, *of_nodes, *of_values, memory, filled.beside, odd_at)
         return odd
+
+
+def _check_layout(read: Any, pool: Any) -> None:
+    """Raises LookupError if yyjson stores values in another way than `json_columns.c` expects."""
+    read.restype = _POINTER
+    read.argtypes = _POINTER, ctypes.c_size_t, ctypes.c_uint32, _POINTER, _POINTER
+    pool.argtypes = _POINTER, _POINTER, ctypes.c_size_t
+    memory, allocator = np.empty(1024, np.uint8), (_POINTER * 4)()
+    pool(allocator, memory.ctypes.data, memory.nbytes)
+    document = read(_LAYOUT_TEXT, len(_LAYOUT_TEXT), 0, allocator, None)
+    values = _POINTER.from_address(document).value if document else None
+    if values is None or ctypes.string_at(values, len(_LAYOUT_VALUES)) != _LAYOUT_VALUES:
+        raise LookupError("yyjson doesn't have the expected memory layout")
+    if ctypes.string_at(_POINTER.from_address(values + len(_LAYOUT_VALUES)).value or 0, 1) != b"\n":
+        raise LookupError("yyjson doesn't have the expected memory layout")
