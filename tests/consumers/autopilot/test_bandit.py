@@ -134,14 +134,16 @@ def test_arm_that_is_stopped_while_labels_are_away_loses_no_reward(desk: Desk) -
     assert after == replace(before, stopped=(False, True, False), shares=desk.record.shares)
     assert shares(desk)[1] == 0
     desk.found.label_problem, desk.found.rewards = "", FIRST_BEST
+    desk.asked.clear()
     assert desk.look(1).action == "set"
-    assert desk.asked[-1][0] == START + MINUTE
+    assert (desk.asked[0][0], desk.asked[-1][1]) == (START + MINUTE, desk.now)
 
 
 def test_arm_that_is_stopped_does_not_hold_the_others(desk: Desk) -> None:
     desk.by_candidate = {1: FAILING}
     assert desk.look(0.1).action == "set"
     desk.invalid_of = {1: ("labels come more often for one variant",)}
+    desk.found.rewards = THIRD_BEST
     assert desk.look(1).reason.startswith("rewards: ")
     desk.invalid_of = {2: ("labels come more often for one variant",)}
     assert desk.look(1).reason == "labels come more often for one variant"
