@@ -24,8 +24,8 @@ CHANGES = Metric(
 HOLDING = Metric(
     "millstream_autopilot_holding_seconds",
     "gauge",
-    "How long the rollout has been held for this reason, which is without its numbers: `rollout status` has them. No series: it "
-    "is not held.",
+    "How long the rollout has been held for this reason. The label leaves out the reason's numbers; `rollout status` shows them. "
+    "No series: it is not held.",
     ("reason",),
 )
 FAILING = Metric(
