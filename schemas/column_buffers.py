@@ -239,7 +239,9 @@ class ColumnBuffers:
         """
         needed, given = np.array([beside, *sizes.flat]), self._given
         if (needed > given).any():
-            given = np.maximum(given, needed + needed // 32 * 8)
+            given = np.maximum(self._given, needed + needed // 32 * 8)
+            if given.sum() > _KEPT:  # then without room to spare
+                given = np.maximum(self._given, needed)
             if given.sum() <= _KEPT:
                 self._given = given
             else:

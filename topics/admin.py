@@ -213,8 +213,9 @@ def _settings(role: str, room: int) -> dict[str, str]:
     if role == ROLLOUT:
         return {"cleanup.policy": "compact", "min.compaction.lag.ms": str(HISTORY_MS)}
     if role == ROLLOUT_EVALUATIONS:
-        # Autopilot writes the same keys again and again. Only closed segments are compacted, and a reader reads all.
-        return {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024**2)}
+        # Autopilot writes the same keys again and again. Only closed segments are compacted, and a reader reads all. Services for
+        # Kafka refuse segments of less than 50 MiB.
+        return {"cleanup.policy": "compact", "segment.bytes": str(64 * 1024**2)}
     return {"cleanup.policy": "compact"} if role == EVALUATIONS else {}
 
 

@@ -254,8 +254,7 @@ static void clear(state *s, key *k, int64_t member) {
 
 /* Notes a key, from its opening quote to the start of its value, if there is room for it. */
 static key *noted(state *s, key **link, const char *at, const char *start, int64_t member) {
-  int is_inside_other = link == &s->other.next || link == &s->other.inside;
-  if (is_inside_other || s->key_count == MOST_KEYS || start - at > WORDS * 8) {
+  if (link == &s->other.inside || s->key_count == MOST_KEYS || start - at > WORDS * 8) {
     s->other.member = member;
     return &s->other;
   }
@@ -327,7 +326,7 @@ static NOT_INLINE const char *skip_members(state *s, key *of, const char *at, in
   if (*at == '}') return at + 1;
   for (;; at = after_space(at + 1)) {
     if (!(at = read_key(s, NULL, link, at, &k)) || !(at = skip(s, k, at, depth))) return NULL;
-    link = &k->next;
+    if (k != &s->other) link = &k->next;
     at = after_space(at);
     if (*at == '}') return at + 1;
     if (*at != ',') return NULL;
@@ -385,7 +384,7 @@ static NOT_INLINE const char *read_members(state *s, int64_t index, key *of, con
   if (*at != '}')
     for (;; at = after_space(at + 1)) {
       if (!(at = read_key(s, n, link, at, &k))) return NULL;
-      link = &k->next;
+      if (k != &s->other) link = &k->next;
       int64_t member = k->member;
       if (member < 0) at = skip(s, k, at, DEEPEST);
       else {

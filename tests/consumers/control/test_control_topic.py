@@ -178,7 +178,7 @@ def test_missing_topic_is_named_and_created(tmp_path: Path, kafka: Broker, make_
         asked = ConfigResource(ResourceType.TOPIC, config["evaluations"])
         found = admin.describe_configs([asked])[asked].result(30)
         # The same keys come all the time, and a segment is compacted only when it is full.
-        assert (found["cleanup.policy"].value, found["segment.bytes"].value) == ("compact", "16777216")
+        assert (found["cleanup.policy"].value, found["segment.bytes"].value) == ("compact", "67108864")
 
 
 @pytest.mark.durable
