@@ -181,7 +181,9 @@ class RolloutWatch:
         choice = RolloutChoice(
             record.rollout, record.revision, record.variants[at].name, float(plan.shares[at]), randomised, 0.0
         )
-        loaded = serving.revision == record.revision and serving.variants[at].opened is not None
+        # Both: in a topic that was created anew, revisions begin at 1 again.
+        serves = (serving.id, serving.revision) == (record.rollout, record.revision)
+        loaded = serves and serving.variants[at].opened is not None
         answers = serving.variants[at if loaded else serving.fallback]
         return LetterModel(answers.id.name, answers.id.version, answers.name, choice)
 

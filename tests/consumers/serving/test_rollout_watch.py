@@ -598,3 +598,15 @@ def test_version_of_a_key_is_the_one_that_goes_on_while_the_newest_revision_wait
     found = scene.watch.version_of(b"a")
     assert found is not None
     assert (found.version, found.variant) == (3, "v3")
+
+
+@pytest.mark.parametrize("versions", [(4, 5), (4, 5, 6)])
+def test_version_of_a_key_is_of_the_rollout_that_goes_on_though_the_one_that_waits_has_the_same_revision(
+    versions: tuple[int, ...],
+) -> None:
+    scene = Scene(record_of(50, 50))
+    others = [0] * (len(versions) - 1)
+    scene.change(record_of(*others, 100, versions=versions, rollout="r2", state="promoted"))
+    found = scene.watch.version_of(b"a")
+    assert found is not None
+    assert (found.version, found.variant) == (1, "v1")
