@@ -162,8 +162,7 @@ class RolloutWatch:
     def look_at_versions(self) -> None:
         """Load what is missing, and unload what nobody needs."""
         self._unload_free()
-        if self._load_missing():
-            self._apply()
+        self._load_missing()
 
     def version_of(self, key: bytes) -> LetterModel | None:
         """The version to which the newest revision routes a key. None: there is no rollout.
@@ -193,29 +192,26 @@ class RolloutWatch:
         self._records.close()
 
     def _wanted(self) -> list[int]:
-        """The versions that the newest revision needs."""
+        """The versions that the newest revision needs. The baseline first: what isn't loaded yet leaves its events to it."""
         record = self._record
         if record is None:
             return [self._own]
-        own = self._versions.first.model.name
-        return [record.variants[at].version for at in needed(record) if record.variants[at].model == own]
+        own, order = self._versions.first.model.name, sorted(needed(record), key=lambda at: at != record.baseline)
+        return [record.variants[at].version for at in order if record.variants[at].model == own]
 
     def _loading(self) -> list[int]:
         """The versions that the newest revision needs, and that were not tried yet."""
         versions = self._versions
         return [own for own in self._wanted() if versions.get(own) is None and versions.failure(own) is None]
 
-    def _load_missing(self) -> bool:
-        """Returns whether something changed that routing depends on."""
-        changed = False
+    def _load_missing(self) -> None:
         for version in list(self._versions.missing(self._wanted())):
             if version not in self._wanted() or self._stop.is_set():  # it may have changed meanwhile
                 continue
             if self._versions.load(version):
-                changed = True
                 if (refused := self._versions.failure(version)) is not None:
                     log.warning("%s %s", refused, self._instead_of(version))
-        return changed
+                self._apply()  # at once: the next version may load slowly, or hang
 
     def _instead_of(self, version: int) -> str:
         """Who answers the events of a version that can't be loaded, as a sentence."""

@@ -228,6 +228,20 @@ def test_version_that_a_change_names_is_loaded_meanwhile_and_no_event_counts_unt
     assert set(scene.variants()) == {0, 1}
 
 
+def test_version_that_is_loaded_answers_before_the_next_one_is_loaded() -> None:
+    scene, before = Scene(), list[list[int]]()
+    scene.on_load = lambda: before.append(scene.loaded())
+    scene.change(record_of(50, 25, 25, versions=(1, 2, 3)))
+    scene.look()
+    assert (scene.loads, before, scene.loaded()) == ([2, 3], [[1], [1, 2]], [1, 2, 3])
+
+
+def test_version_that_was_promoted_is_loaded_before_one_that_only_an_override_names() -> None:
+    scene = Scene(record_of(0, 100, state="promoted", keys=((b"a", 0),)), first=3, loads=False)
+    scene.look()
+    assert (scene.loads, scene.serving.fallback) == ([2, 1], 1)
+
+
 def test_change_while_a_version_is_loaded_does_not_wait_for_it() -> None:
     scene = Scene()
     scene.change(record_of(50, 50))
