@@ -59,6 +59,7 @@ class VariantRun:
         self._moved = False  # whether the baseline answers events of other variants
         self._ms = [0.0] * len(isolations)  # that each variant took
         self._parts: list[_Answered] = []
+        self._doubtful: list[_Answered] = []  # taken back: they differ, and the baseline is yet to show which are wrong
         self._rejected: list[tuple[int, dict[int, Rejection]]] = []  # with the variant that rejects them
         self._left: list[Ints] = []  # rows for the baseline, of variants that can't answer
         self._asked: dict[int, int] = {}  # variant that has answered -> its number in `VariantOutage.ask`
@@ -166,18 +167,20 @@ class VariantRun:
         fallback = self._rollout.fallback
         others = [part for part in self._parts if part.variant != fallback]
         own = self._outputs_of(fallback)
-        taken_back = own is None and _differ(others)
-        if taken_back:  # some of them must be wrong, and only the baseline can show which
+        if own is None and _differ(others):  # some of them must be wrong, and only the baseline can show which
+            self._doubtful = others
             self._take_back(others)
             own = self._outputs_of(fallback)
         if own is None:
+            for part in self._doubtful:  # the baseline rejects all events: nobody knows which one works
+                del self._asked[part.variant]
             return
-        compared = [(part, outputs_misfit(own, part.outputs)) for part in others]
+        compared = [(part, outputs_misfit(own, part.outputs)) for part in self._doubtful or others]
         misfits = [(part, difference) for part, difference in compared if difference is not None]
         for part, difference in misfits:
             outage = self._rollout.variants[part.variant].outage
             outage.failed(self._asked.pop(part.variant), ModelConfigError(difference))
-        if not taken_back:
+        if not self._doubtful:
             self._take_back([part for part, _ in misfits])
 
     def _outputs_of(self, variant: int) -> Tensors | None:

@@ -329,10 +329,28 @@ def test_arms_with_other_outputs_do_not_answer_also_if_the_baseline_has_no_event
     rollout = scene.rollout(given_route([1, 2, 1, 2]), sample=None)
     found = scene.answer("eeee", rollout, tries=1 + len(away))
     assert found.outputs["y"].tolist() == [[1000], [1001], [1002], [1003]]
-    if not away:  # the next batch is answered by the arms that are right
+    found = scene.answer("eeee", rollout)  # by the arms that are right
+    answers = [1000 if at in wrong else 1000 * (1 + at) for at in (1, 2, 1, 2)]
+    assert found.outputs["y"][:, 0].tolist() == [of + row for row, of in enumerate(answers)]
+
+
+def test_arms_that_differ_do_not_count_as_working_if_the_baseline_rejects_all_their_events(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene(Version(1, frozenset(range(4))), Version(2), Version(3))
+    arms = scene.versions[1:]
+    rollout = scene.rollout(given_route([1, 2, 1, 2]), sample=None)
+    for arm in arms:
+        arm.fails = ExecutorUnavailable("away")
+    scene.answer("eeee", rollout)
+    scene.now += BACK_OFF[0]
+    arms[0].fails = arms[1].fails = None
+    arms[1].width = 2
+    with caplog.at_level(logging.INFO):
         found = scene.answer("eeee", rollout)
-        answers = [1000 if at in wrong else 1000 * (1 + at) for at in (1, 2, 1, 2)]
-        assert found.outputs["y"][:, 0].tolist() == [of + row for row, of in enumerate(answers)]
+    assert found.rejected.keys() == {0, 1, 2, 3}
+    assert [len(arm.calls) for arm in arms] == [2, 2]
+    assert "answers again" not in caplog.text
 
 
 def test_slots_that_fail_at_the_same_time_are_one_failure() -> None:
