@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS: Final = 5  # of a write that other writers, or the broker, interrupt before it is known who wins
 PAUSE: Final = 0.5  # seconds before another attempt, at most, so that the other writer can finish
+_UNREADABLE: Final = (ControlTopicError, BrokerUnreachableError, SchemaUnavailable)
+_LOOK: Final = "Look at the state (`millstream rollout status PIPELINE`), then try again."
 
 
 class Reader(Protocol):
@@ -72,13 +74,14 @@ class ControlWriter:
 
         Raises:
             ChangeRefusedError: somebody else changed the rollout in the meantime. The change does not count.
-            ControlTopicError: the topic can't be written or read.
-            BrokerUnreachableError: no broker answers.
-            SchemaUnavailable: the newest record's schema can't be had at the moment.
+            ControlTopicError: the topic can't be written or read. The message says so if the change may be written all the same.
+            BrokerUnreachableError: no broker answers. Nothing is written.
+            SchemaUnavailable: the newest record's schema can't be had at the moment. Nothing is written.
         """
+        why = ""
         for _ in range(MAX_ATTEMPTS):
             try:
-                self._write(record, check)
+                self._write(record, check, why)
             except AbandonedError as error:
                 why = str(error)
                 time.sleep(random.uniform(PAUSE / 2, PAUSE))
@@ -86,13 +89,23 @@ class ControlWriter:
                 return
         raise ControlTopicError(
             f"rollout of {record.pipeline}: the change {record.action!r} was not written in {MAX_ATTEMPTS} attempts ({why}). "
-            "Look at the state (`millstream rollout status PIPELINE`), then try again."
+            f"{_LOOK}"
         )
 
-    def _write(self, record: RolloutRecord, check: Callable[[], None]) -> None:
+    def _write(self, record: RolloutRecord, check: Callable[[], None], abandoned: str) -> None:
+        """One attempt. `abandoned`: why the one before was; empty: this is the first."""
         with self._transaction() as transaction:
-            transaction.begin()
-            if _counts(record, self._reader.read_to_end()):
+            try:
+                transaction.begin()
+                seen = self._reader.read_to_end()
+            except _UNREADABLE as error:
+                if not abandoned:
+                    raise
+                raise ControlTopicError(
+                    f"rollout of {record.pipeline}: the change {record.action!r} may be written: an attempt was abandoned "
+                    f"({abandoned}), and what became of it can't be read: {error} {_LOOK}"
+                ) from error
+            if _counts(record, seen):
                 return  # an earlier attempt was committed, and the broker's answer was lost
             try:
                 refuse_stale(record.pipeline, self._reader.record, record.replaces)
@@ -103,7 +116,7 @@ class ControlWriter:
         # A broker that doesn't fence, such as the embedded one, lets both of two writers commit. The topic's order decides.
         try:
             seen = self._reader.read_to_end()
-        except (ControlTopicError, BrokerUnreachableError, SchemaUnavailable) as error:
+        except _UNREADABLE as error:
             log.warning(
                 "rollout of %s: revision %d (%s) is written, but can't be read back: %s",
                 record.pipeline,

@@ -101,14 +101,25 @@ def test_write_whose_answer_is_lost_counts_although_others_build_on_it() -> None
     assert (len(topic.rows), len(begun)) == (2, 2)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        ControlTopicError("the topic can't be read to its end"),
-        BrokerUnreachableError("no broker answers"),
-        SchemaUnavailable("the registry is away"),
-    ],
-)
+UNREADABLE = [
+    ControlTopicError("the topic can't be read to its end"),
+    BrokerUnreachableError("no broker answers"),
+    SchemaUnavailable("the registry is away"),
+]
+
+
+@pytest.mark.parametrize("error", UNREADABLE)
+def test_write_whose_answer_is_lost_may_be_written_if_the_topic_cannot_be_read_then(error: Exception) -> None:
+    topic = Topic(read_errors=[None, error])
+    one = ControlWriter(TopicReader(topic), lambda: TopicTransaction(topic, answer_lost=True), ROLLOUT.reserved_id)
+    with pytest.raises(
+        ControlTopicError, match=rf"'start' may be written: .*did not answer.*{error}.*Look at the state"
+    ):
+        one.write(started())
+    assert topic.state().record == started()
+
+
+@pytest.mark.parametrize("error", UNREADABLE)
 def test_change_that_is_written_but_not_read_back_is_no_failure(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
