@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from millstream.consumers.autopilot.starts import Starts
     from millstream.consumers.autopilot.step_reading import Reading, StepReading
     from millstream.consumers.evaluation.figures import StepFigures
-    from millstream.consumers.rollout.progress import Decision
     from millstream.consumers.rollout.record import RolloutRecord
     from millstream.pipeline.pipeline import Pipeline
 
@@ -155,22 +154,29 @@ class Autopilot:
             reading = replace(reading, doubts=(doubt, *reading.doubts))
         choice = choose(self._rollout, record, memory, reading)
         self._report.step(reading, choice.found, memory.progress.since)
+        beside: Ready | str = ""
         if choice.decision.action not in BACK and not doubt:
             beside = self._starts.beside(record, self._control.history)
             if isinstance(beside, Ready) and self._rollout.mode != "advise":
                 return self._start(beside, record)
-            choice = replace(choice, decision=_beside(choice.decision, beside))
-        return self._act(record, choice, reading)
+            if isinstance(beside, Ready):
+                advice = replace(choice.decision, action="restart", reason=_advice("restart", beside), advised=True)
+                choice, beside = replace(choice, decision=advice), ""
+        return self._act(record, choice, reading, beside)
 
-    def _act(self, record: RolloutRecord, choice: Choice, reading: Reading) -> Looked:
-        """Publish the figures, and write the decision. A step needs its figures on the topic; a rollback waits for nothing."""
+    def _act(self, record: RolloutRecord, choice: Choice, reading: Reading, beside: str) -> Looked:
+        """Publish the figures, and write the decision. A step needs its figures on the topic; a rollback waits for nothing.
+
+        `beside`: as in `Looked`.
+        """
         decision = choice.decision
         note = f"autopilot: {decision.action}: {decision.reason}"
         writes = decision.action != "hold" and not decision.advised
         if not writes:
-            self._publish(record, reading, note, is_due=self._now() - self._published >= PUBLISH_MS)
+            told = f"{note}; {beside}" if beside else note
+            self._publish(record, reading, told, is_due=self._now() - self._published >= PUBLISH_MS)
             result: Result = "advice" if decision.advised else "hold"
-            return Looked(result, decision.reason, decision.action, record.revision)
+            return Looked(result, decision.reason, decision.action, record.revision, beside)
         if decision.action in FORWARD:
             self._publish(record, reading, note)
         change = self._change(decision.action, decision.reason)
@@ -225,15 +231,6 @@ class Autopilot:
         if len(reason) > LONGEST_REASON:
             reason = f"{reason[:LONGEST_REASON]} …"
         return Change(uuid.uuid4().hex, self._now(), AUTOPILOT, action, reason)
-
-
-def _beside(decision: Decision, beside: Ready | str) -> Decision:
-    """The decision, and what people should know about the version beside it. With a version that is ready, it is an advice."""
-    if isinstance(beside, Ready):
-        return replace(decision, action="restart", reason=_advice("restart", beside), advised=True)
-    if beside and (decision.action == "hold" or decision.advised):
-        return replace(decision, reason=f"{decision.reason}; {beside}")
-    return decision
 
 
 def _advice(action: str, ready: Ready) -> str:

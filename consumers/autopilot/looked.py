@@ -19,6 +19,7 @@ class Looked:
     reason: str  # a sentence without a full stop; empty: there is nothing to say
     action: str = "hold"
     revision: int = 0  # of the record that was looked at; 0: there is none
+    beside: str = ""  # what people should know about another version than the rollout's own, likewise
 
 
 def held(reason: str, record: RolloutRecord | None = None) -> Looked:

@@ -52,6 +52,7 @@ class Report:
         self._webhooks = webhooks
         self._clock = clock
         self._told = ""  # the kind of the newest reason
+        self._beside = ""  # the kind of what was told beside it
         self._told_at = 0.0
 
     def changes(self, records: list[RolloutRecord], since: int) -> None:
@@ -73,11 +74,14 @@ class Report:
         if looked.result in ("change", "lost"):
             self._told, self._told_at = "", self._clock()
             return
-        reason = kind_of(looked.reason)
+        reason, beside = kind_of(looked.reason), kind_of(looked.beside)
         kind = f"{looked.revision} {looked.result} {reason}"
-        if kind != self._told:
+        if is_new := kind != self._told:
             self._told, self._told_at = kind, self._clock()
-            self._tell(looked, pipeline)
+            self._advise(looked, pipeline)
+        if is_new or beside != self._beside:
+            self._beside = beside
+            _log(looked)
         if reason:
             self._metrics.set(m.HOLDING, self._clock() - self._told_at, printable(reason)[:MOST_LABEL])
 
@@ -116,27 +120,31 @@ class Report:
             self._metrics.forget(m.HOLDING)
             self._metrics.set(m.FAILING, 0)
 
-    def _tell(self, looked: Looked, pipeline: str) -> None:
-        if not looked.reason:
+    def _advise(self, looked: Looked, pipeline: str) -> None:
+        if looked.result != "advice" or self._webhooks is None:
             return
-        reason = printable(looked.reason)
-        if looked.result == "advice":
-            log.info("advice at revision %d: %s", looked.revision, reason)
-            if self._webhooks is not None:
-                self._webhooks.send(
-                    {
-                        "pipeline": pipeline,
-                        "revision": looked.revision,
-                        "action": looked.action,
-                        "reason": looked.reason,
-                        "by": AUTOPILOT,
-                        "advised": True,
-                    }
-                )
-        elif looked.result == "failed":
-            log.warning("the rollout stays as it is: %s", reason)
-        else:
-            log.info("holds: %s", reason)
+        self._webhooks.send(
+            {
+                "pipeline": pipeline,
+                "revision": looked.revision,
+                "action": looked.action,
+                "reason": looked.reason,
+                "by": AUTOPILOT,
+                "advised": True,
+            }
+        )
+
+
+def _log(looked: Looked) -> None:
+    reason = printable("; ".join(filter(None, (looked.reason, looked.beside))))
+    if not reason:
+        return
+    if looked.result == "advice":
+        log.info("advice at revision %d: %s", looked.revision, reason)
+    elif looked.result == "failed":
+        log.warning("the rollout stays as it is: %s", reason)
+    else:
+        log.info("holds: %s", reason)
 
 
 def change_line(record: RolloutRecord) -> str:

@@ -456,7 +456,7 @@ def test_paused_rollout_of_a_person_is_not_replaced(tmp_path: Path) -> None:
     desk.look()
     desk.command("pause")
     desk.names(3)
-    assert "names version 3, but ann has paused the rollout of version 2" in desk.look(1).reason
+    assert "names version 3, but ann has paused the rollout of version 2" in desk.look(1).beside
     desk.command("resume")
     assert desk.look(0.1).action == "restart"
     desk.found.verdicts = WORSE
@@ -497,11 +497,9 @@ def test_version_that_does_not_fit_leaves_the_rollout_as_it_goes(tmp_path: Path,
     desk.names(3)
     desk.refusals[3] = CommandRefusedError("version 3 has another signature.")
     looked = desk.look(0.5)
-    assert (looked.result, looked.reason) == (
-        "hold",
-        "the step has taken 30 of 60 s; version 3 does not start: version 3 has another signature",
-    )
-    assert desk.published[-1].notes[0].startswith("autopilot: hold: the step has taken 30 of 60 s")
+    told = "version 3 does not start: version 3 has another signature"
+    assert (looked.result, looked.reason, looked.beside) == ("hold", "the step has taken 30 of 60 s", told)
+    assert desk.published[-1].notes[0] == f"autopilot: hold: the step has taken 30 of 60 s; {told}"
     assert desk.look(0.5).action == "step"
     desk.found.verdicts = WORSE
     assert desk.look().action == on_breach
@@ -514,8 +512,29 @@ def test_version_that_does_not_fit_is_told_beside_an_advice(tmp_path: Path) -> N
     desk.refusals[3] = CommandRefusedError("version 3 has another signature.")
     looked = desk.look(1)
     assert (looked.result, looked.action) == ("advice", "step")
-    assert looked.reason.endswith("; version 3 does not start: version 3 has another signature")
+    assert looked.beside == "version 3 does not start: version 3 has another signature"
     assert desk.metric("failing") == 0
+
+
+def test_what_is_told_beside_a_reason_is_logged_and_does_not_begin_the_time_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = desk_of(tmp_path, "candidate: latest")
+    desk.start(2)
+    desk.names(2)
+    desk.found.labels = 20
+    desk.look(2)
+    with caplog.at_level(logging.INFO):
+        desk.names(None, "the repository is away.")
+        desk.look(20)
+        desk.look(20)
+        desk.names(2)
+        desk.look(21)
+    reason = "# of # matured labels; # of the events are not matured"
+    assert desk.value("holding_seconds", pipeline=PIPELINE, reason=reason) == 61 * 60
+    told = "holds: 20 of 500 matured labels; 25% of the events are not matured"
+    beside = "the version of rollout.candidate is not known: the repository is away"
+    assert [own.message for own in caplog.records if own.message.startswith("holds")] == [f"{told}; {beside}", told]
 
 
 def test_advice_to_replace_a_rollout_keeps_its_figures_fresh(tmp_path: Path) -> None:
@@ -547,7 +566,7 @@ def test_version_that_is_still_being_fetched_delays_no_decision(tmp_path: Path) 
     desk.look()
     desk.names(3)
     desk.is_fetched = False
-    assert desk.look(0.5).reason == "the step has taken 30 of 60 s; version 3 is being fetched and checked"
+    assert desk.look(0.5).beside == "version 3 is being fetched and checked"
     assert desk.look(0.5).action == "step"
     desk.found.verdicts = FAILING
     assert desk.look().action == "rollback"
