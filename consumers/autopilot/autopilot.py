@@ -11,6 +11,7 @@ from millstream.consumers.autopilot.choice import Choice, choose
 from millstream.consumers.autopilot.looked import Looked, Result, failed, held
 from millstream.consumers.autopilot.starts import Ready
 from millstream.consumers.autopilot.step_decision import FORWARD
+from millstream.consumers.autopilot.version_check import Refusal
 from millstream.consumers.autopilot.words import AUTOPILOT, kind_of, seconds
 from millstream.consumers.control.errors import ChangeRefusedError
 from millstream.consumers.errors import WorkerError
@@ -128,6 +129,7 @@ class Autopilot:
             self._reading.close()
             self._report.idle()
             found = self._starts.idle(record, self._control.history)
+            self._report.candidate(is_refused=isinstance(found, Refusal))
             looked = self._start(found, record) if isinstance(found, Ready) else held(found, record)
             if looked.result != "change":
                 self._publish_idle(looked)
@@ -157,6 +159,7 @@ class Autopilot:
         beside: Ready | str = ""
         if choice.decision.action not in BACK and not doubt:
             beside = self._starts.beside(record, self._control.history)
+            self._report.candidate(is_refused=isinstance(beside, Refusal))
             if isinstance(beside, Ready) and self._rollout.mode != "advise":
                 return self._start(beside, record)
             if isinstance(beside, Ready):

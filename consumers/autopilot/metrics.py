@@ -33,6 +33,12 @@ FAILING = Metric(
     "gauge",
     "1 while the rollout can't be evaluated, or a decision can't be written. A bad version then keeps its share.",
 )
+REFUSED = Metric(
+    "millstream_autopilot_candidate_refused",
+    "gauge",
+    "1 while a version that should start can't: it does not fit or can't be loaded, or the version of `rollout.candidate` is "
+    "not known.",
+)
 STEP = Metric(
     "millstream_autopilot_step_seconds", "gauge", "How long the current step has taken; 0: no rollout is on its way."
 )
@@ -61,7 +67,21 @@ WEBHOOKS = Metric(
     ("result",),
 )
 
-ALL: Final = (ACTIVE, LOOKS, CHANGES, HOLDING, FAILING, STEP, LABELS, UNMATURED, BEHIND, FIGURE, VERDICT, WEBHOOKS)
+ALL: Final = (
+    ACTIVE,
+    LOOKS,
+    CHANGES,
+    HOLDING,
+    FAILING,
+    REFUSED,
+    STEP,
+    LABELS,
+    UNMATURED,
+    BEHIND,
+    FIGURE,
+    VERDICT,
+    WEBHOOKS,
+)
 RESULTS: Final = ("hold", "change", "advice", "lost", "failed")
 _ACTIONS: Final = (
     *("start", "restart", "step", "watch", "promote", "conclude"),

@@ -85,6 +85,10 @@ class Report:
         if reason:
             self._metrics.set(m.HOLDING, self._clock() - self._told_at, printable(reason)[:MOST_LABEL])
 
+    def candidate(self, *, is_refused: bool) -> None:
+        """Whether a version should start, and can't."""
+        self._metrics.set(m.REFUSED, is_refused)
+
     def step(self, reading: Reading, found: Evaluation, since: int) -> None:
         """Put a step's state into the metrics."""
         self._metrics.set(m.STEP, max(0, reading.now - since) / 1000)
@@ -119,6 +123,7 @@ class Report:
             self.idle()
             self._metrics.forget(m.HOLDING)
             self._metrics.set(m.FAILING, 0)
+            self._metrics.set(m.REFUSED, 0)
 
     def _advise(self, looked: Looked, pipeline: str) -> None:
         if looked.result != "advice" or self._webhooks is None:

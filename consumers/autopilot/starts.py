@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millstream.consumers.autopilot.arrival import Arrival, Start, arrived
+from millstream.consumers.autopilot.version_check import Refusal
 from millstream.consumers.rollout.changes import standing
 
 if TYPE_CHECKING:
@@ -53,15 +54,20 @@ class Starts:
         self._shadows = shadows
 
     def idle(self, current: RolloutRecord | None, history: History) -> Ready | str:
-        """While no rollout is on its way: what starts, or why nothing does. Raises as `ShadowWatch.winner`."""
+        """While no rollout is on its way: what starts, or why nothing does: a Refusal if a version should start, and can't.
+
+        Raises as `ShadowWatch.winner`.
+        """
         wanted = self._wanted()
         found = wanted if isinstance(wanted, str) else arrived(wanted, current, history, self._baseline(current))
         if not isinstance(found, Start) and self._shadows is not None:
-            found = self._of_shadow(self._shadows, current, history) or found
+            won = self._of_shadow(self._shadows, current, history)
+            if isinstance(won, Start) or (won and not isinstance(found, Refusal)):
+                found = won
         return self._checked(found, current)
 
     def beside(self, current: RolloutRecord, history: History) -> Ready | str:
-        """While one is on its way: what takes its place, or what people should know."""
+        """While one is on its way: what takes its place, or what people should know. A Refusal, likewise."""
         if self._shadows is not None:
             self._shadows.close()
         wanted = self._wanted() if self._candidate is not None else ""
@@ -84,7 +90,7 @@ class Starts:
             return "no rollout is on its way: `millstream rollout start` starts one"
         answer = self._candidate.answer
         if answer.problem or answer.version is None:
-            return f"the version of rollout.candidate is not known: {answer.problem.rstrip('.')}"
+            return Refusal(f"the version of rollout.candidate is not known: {answer.problem.rstrip('.')}")
         assert self._pipeline.rollout is not None
         named = self._pipeline.rollout.candidate
         told = "rollout.candidate" if named == answer.version else f"rollout.candidate ({named})"

@@ -25,6 +25,12 @@ RETRY: Final = 30.0
 """Seconds after which a version that can't take part is checked again: its files may have been corrected."""
 
 
+class Refusal(str):
+    """Why a version that should take part can't, for people. A version that is not checked yet is not refused."""
+
+    __slots__ = ()
+
+
 class VersionCheck:
     """See the module. A context manager, which ends the thread. It knows one version: the one that was asked for last."""
 
@@ -50,7 +56,7 @@ class VersionCheck:
         self._thread = threading.Thread(target=self._run, name="version-check", daemon=True)
 
     def of(self, version: int, current: RolloutRecord | None) -> tuple[Steps, Entry] | str:
-        """How a rollout of the version starts, or why it does not start yet. It returns at once.
+        """How a rollout of the version starts, or why it does not start yet: a Refusal if it can't. It returns at once.
 
         Args:
             version: the candidate.
@@ -96,7 +102,7 @@ class VersionCheck:
                     return
             self.look()
 
-    def _checked(self, version: int, current: RolloutRecord | None) -> tuple[Steps, Entry] | str:
+    def _checked(self, version: int, current: RolloutRecord | None) -> tuple[Steps, Entry] | Refusal:
         try:
             return self._check(version, current)
         except (WorkerError, InferenceError) as error:
@@ -104,4 +110,4 @@ class VersionCheck:
         except Exception as error:  # a bug must not end the thread
             log.exception("an unexpected error")
             said = f"unexpected {type(error).__name__}: {error}"
-        return f"version {version} does not start: {said}"
+        return Refusal(f"version {version} does not start: {said}")

@@ -484,9 +484,30 @@ def test_candidate_that_is_not_known_or_can_not_take_part_is_told(tmp_path: Path
     desk.refusals[2] = CommandRefusedError("version 2 has another signature.")
     told = "version 2 does not start: version 2 has another signature"
     assert [desk.look(0.1).reason for _ in range(2)] == [told] * 2
+    assert desk.metric("candidate_refused") == 1
     del desk.refusals[2]
     assert desk.look(0.1).reason == told  # not asked again yet
     assert desk.look(1).action == "start"
+    assert desk.metric("candidate_refused") == 0
+
+
+def test_version_that_can_not_start_is_told_in_a_metric_and_one_that_is_fetched_is_not(tmp_path: Path) -> None:
+    desk = desk_of(tmp_path, "candidate: latest")
+    desk.names(None, "the repository is away.")
+    desk.look()
+    assert desk.metric("candidate_refused") == 1
+    desk.names(2)
+    desk.is_fetched = False
+    desk.look()
+    assert desk.metric("candidate_refused") == 0
+    desk.is_fetched = True
+    desk.look()
+    desk.names(3)
+    desk.refusals[3] = CommandRefusedError("version 3 has another signature.")
+    desk.look()
+    assert desk.metric("candidate_refused") == 1, "beside a rollout, too"
+    desk.report.turn(is_ours=False)
+    assert desk.metric("candidate_refused") == 0
 
 
 @pytest.mark.parametrize("on_breach", ["rollback", "pause"])
