@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.consumers.autopilot.choice import Choice, choose
-from millstream.consumers.autopilot.looked import Looked, Result, failed, held
+from millstream.consumers.autopilot.looked import Looked, Result, failed, idle
 from millstream.consumers.autopilot.starts import Ready
 from millstream.consumers.autopilot.step_decision import FORWARD
 from millstream.consumers.autopilot.version_check import Refusal
@@ -130,7 +130,7 @@ class Autopilot:
             self._report.idle()
             found = self._starts.idle(record, self._control.history)
             self._report.candidate(is_refused=isinstance(found, Refusal))
-            looked = self._start(found, record) if isinstance(found, Ready) else held(found, record)
+            looked = self._start(found, record) if isinstance(found, Ready) else idle(found, record)
             if looked.result != "change":
                 self._publish_idle(looked)
             return looked
@@ -179,7 +179,7 @@ class Autopilot:
             told = f"{note}; {beside}" if beside else note
             self._publish(record, reading, told, is_due=self._now() - self._published >= PUBLISH_MS)
             result: Result = "advice" if decision.advised else "hold"
-            return Looked(result, decision.reason, decision.action, record.revision, beside)
+            return Looked(result, decision.reason, decision.action, record.revision, beside=beside)
         if decision.action in FORWARD:
             self._publish(record, reading, note)
         change = self._change(decision.action, decision.reason)

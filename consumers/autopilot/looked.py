@@ -19,12 +19,13 @@ class Looked:
     reason: str  # a sentence without a full stop; empty: there is nothing to say
     action: str = "hold"
     revision: int = 0  # of the record that was looked at; 0: there is none
+    idle: bool = False  # whether no rollout is on its way
     beside: str = ""  # what people should know about another version than the rollout's own, likewise
 
 
-def held(reason: str, record: RolloutRecord | None = None) -> Looked:
-    """Nothing happens."""
-    return Looked("hold", reason, revision=0 if record is None else record.revision)
+def idle(reason: str, record: RolloutRecord | None = None) -> Looked:
+    """Nothing happens, because no rollout is on its way."""
+    return Looked("hold", reason, revision=0 if record is None else record.revision, idle=True)
 
 
 def failed(reason: str, record: RolloutRecord | None = None) -> Looked:

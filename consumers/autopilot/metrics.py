@@ -25,7 +25,7 @@ HOLDING = Metric(
     "millstream_autopilot_holding_seconds",
     "gauge",
     "How long the rollout has been held for this reason. The label leaves out the reason's numbers; `rollout status` shows them. "
-    "No series: it is not held.",
+    "No series: it is not held, or no rollout is on its way.",
     ("reason",),
 )
 FAILING = Metric(

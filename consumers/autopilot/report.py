@@ -82,7 +82,7 @@ class Report:
         if is_new or beside != self._beside:
             self._beside = beside
             _log(looked)
-        if reason:
+        if looked.result == "hold" and not looked.idle:
             self._metrics.set(m.HOLDING, self._clock() - self._told_at, printable(reason)[:MOST_LABEL])
 
     def candidate(self, *, is_refused: bool) -> None:

@@ -491,6 +491,22 @@ def test_candidate_that_is_not_known_or_can_not_take_part_is_told(tmp_path: Path
     assert desk.metric("candidate_refused") == 0
 
 
+def test_only_a_rollout_that_is_held_has_a_time_of_holding(tmp_path: Path) -> None:
+    desk = desk_of(tmp_path, "candidate: latest\nmode: advise")
+    desk.names(1)
+    assert (desk.look(1).result, desk.look(1).result) == ("hold", "hold")
+    assert desk.metric("holding_seconds") == 0, "no rollout is on its way"
+    desk.start(2)
+    assert (desk.look(1).result, desk.look(1).result) == ("advice", "advice")
+    assert desk.metric("holding_seconds") == 0, "an advice"
+    desk.found.labels = 20
+    assert (desk.look(1).result, desk.look(1).result) == ("hold", "hold")
+    assert desk.metric("holding_seconds") == 60
+    desk.found.error = OSError("away")
+    assert (desk.look(1).result, desk.look(1).result) == ("failed", "failed")
+    assert desk.metric("holding_seconds") == 0, "a failure"
+
+
 def test_version_that_can_not_start_is_told_in_a_metric_and_one_that_is_fetched_is_not(tmp_path: Path) -> None:
     desk = desk_of(tmp_path, "candidate: latest")
     desk.names(None, "the repository is away.")
