@@ -57,7 +57,8 @@ FIGURE = Metric(
 VERDICT = Metric(
     "millstream_autopilot_verdict",
     "gauge",
-    "What the step's evaluation says of a metric: 1 it has passed, 0 it is not decided, -1 it is breached.",
+    "What the step's evaluation says of a metric: 1 it has passed, 0 it is not decided, -1 it is breached. A breach of quality "
+    "is 0 while the comparison is invalid: it does not count.",
     ("variant", "metric"),
 )
 WEBHOOKS = Metric(

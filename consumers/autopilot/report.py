@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from millstream.consumers.autopilot import metrics as m
 from millstream.consumers.autopilot.words import AUTOPILOT, kind_of
+from millstream.consumers.rollout.judging import breaches
 from millstream.consumers.rollout.slots import percent
 from millstream.pipeline.printable import printable
 
@@ -104,9 +105,11 @@ class Report:
             if figure.segment is None and figure.value is not None:
                 self._metrics.set(m.FIGURE, figure.value, figure.variant, figure.metric)
         for found in figures.candidates:
+            counted = breaches(found.verdicts, found.invalid)
             for verdict in found.verdicts:
                 if verdict.segment is None:
-                    self._metrics.set(m.VERDICT, _SIGNS[verdict.outcome], found.candidate, verdict.metric)
+                    outcome = "undecided" if verdict.outcome == "breach" and verdict not in counted else verdict.outcome
+                    self._metrics.set(m.VERDICT, _SIGNS[outcome], found.candidate, verdict.metric)
 
     def idle(self) -> None:
         """No rollout is on its way."""

@@ -13,7 +13,7 @@ from millstream.consumers.evaluation.latency import LATENCY
 from millstream.consumers.evaluation.topic import read_figures, read_idle
 from millstream.consumers.rollout.changes import Memory
 from millstream.consumers.rollout.declared import metric_rules
-from millstream.consumers.rollout.judging import Verdict
+from millstream.consumers.rollout.judging import Verdict, breaches
 from millstream.consumers.rollout.progress import ENDED
 from millstream.consumers.rollout.record import RolloutRecord
 from millstream.pipeline.pipeline import Pipeline
@@ -110,8 +110,11 @@ def verdict_table(found: StepFigures, needed: Mapping[str, str]) -> Table:
     for heading in ("variant", "metric", "verdict", "benefit", "interval", "needed"):
         table.add_column(heading, overflow="fold")
     for own in found.candidates:
+        counted = breaches(own.verdicts, own.invalid)
         for verdict in own.verdicts:
-            cells = (own.candidate, *_cells(verdict), needed.get(_key(verdict), "-"))
+            is_dropped = verdict.outcome == "breach" and verdict not in counted
+            outcome = "breach (doesn't count)" if is_dropped else verdict.outcome
+            cells = (own.candidate, *_cells(verdict, outcome), needed.get(_key(verdict), "-"))
             table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
 
@@ -165,11 +168,11 @@ def _key(verdict: Verdict) -> str:
     return verdict.metric if verdict.segment is None else f"{verdict.metric}@"
 
 
-def _cells(verdict: Verdict) -> Sequence[str]:
+def _cells(verdict: Verdict, outcome: str) -> Sequence[str]:
     name = verdict.metric if verdict.segment is None else f"{verdict.metric} in {verdict.segment}"
     if verdict.lower is None or verdict.upper is None:
-        return name, verdict.outcome, _number(verdict.estimate), "-"
-    return name, verdict.outcome, _number(verdict.estimate), f"[{verdict.lower:.4g}, {verdict.upper:.4g}]"
+        return name, outcome, _number(verdict.estimate), "-"
+    return name, outcome, _number(verdict.estimate), f"[{verdict.lower:.4g}, {verdict.upper:.4g}]"
 
 
 def _number(value: float | None) -> str:

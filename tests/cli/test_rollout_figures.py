@@ -49,7 +49,7 @@ def test_each_metric_shows_its_estimate_its_interval_and_what_it_needs(tmp_path:
         "canary errors pass +0 [-0.001, 0.002] > -0.005",
         "canary latency undecided - [-inf, 1] > -0.5",
         "canary accuracy undecided +0.004 [-0.03, 0.04] > -0.02",
-        "canary accuracy in country=DE breach -0.3 [-0.4, -0.2] > -0.1",
+        "canary accuracy in country=DE breach (doesn't count) -0.3 [-0.4, -0.2] > -0.1",
     ]
 
 

@@ -491,6 +491,17 @@ def test_candidate_that_is_not_known_or_can_not_take_part_is_told(tmp_path: Path
     assert desk.metric("candidate_refused") == 0
 
 
+def test_breach_that_does_not_count_is_not_a_breach_in_the_metric(tmp_path: Path) -> None:
+    desk = desk_of(tmp_path)
+    desk.start(2)
+    desk.found.verdicts, desk.found.invalid = WORSE, ("the sample ratio is off",)
+    assert desk.look(1).result == "hold"
+    assert desk.value("verdict", pipeline=PIPELINE, variant="canary", metric="accuracy") == 0
+    desk.found.invalid = ()
+    desk.look(1)
+    assert desk.value("verdict", pipeline=PIPELINE, variant="canary", metric="accuracy") == -1
+
+
 def test_only_a_rollout_that_is_held_has_a_time_of_holding(tmp_path: Path) -> None:
     desk = desk_of(tmp_path, "candidate: latest\nmode: advise")
     desk.names(1)
