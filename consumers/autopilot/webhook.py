@@ -105,7 +105,10 @@ class WebhookThread:
                 self._came.wait_for(lambda: self._ending, wait)
 
     def _bounded_attempt(self, change: dict[str, Any]) -> tuple[str | None, bool]:
-        """As `_attempt`, for a bounded time. Nothing can end a call from outside, so it gets a thread, which may stay behind."""
+        """As `_attempt`, for a bounded time; a call that takes longer has failed for good.
+
+        Nothing can end a call from outside, so it gets a thread, which may stay behind.
+        """
         if not self._calls.acquire(blocking=False):
             return f"{MOST_CALLS} earlier calls have not ended yet", False
         found = SimpleQueue[tuple[str | None, bool]]()
@@ -120,7 +123,8 @@ class WebhookThread:
         try:
             return found.get(timeout=self._total)
         except Empty:
-            return f"the call took longer than {self._total:g} s", False
+            # It goes on, and the server may still take it: another attempt would send the change twice, and out of order.
+            return f"the call took longer than {self._total:g} s", True
 
     def _attempt(self, change: dict[str, Any]) -> tuple[str | None, bool]:
         """Why it wasn't taken, and whether that will stay so. The reason never quotes the URL, a header or the server's words."""

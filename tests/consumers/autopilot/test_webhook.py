@@ -172,7 +172,7 @@ def test_server_that_sends_its_answer_byte_by_byte_holds_up_nothing(
 ) -> None:
     metrics = AutopilotMetrics("p")
     hook.dripping = {1}
-    with WebhookThread(section(hook.url), metrics, (), 0.3) as thread:
+    with WebhookThread(section(hook.url), metrics, (0.01, 0.01), 0.3) as thread:
         thread.send({"action": "step", "revision": 1})
         wait_until(lambda: results(metrics) == (0, 1), 10, "the call to be given up")
         hook.dripped.clear()
@@ -180,6 +180,7 @@ def test_server_that_sends_its_answer_byte_by_byte_holds_up_nothing(
         thread.send({"action": "step", "revision": 2})
         wait_until(lambda: results(metrics) == (1, 1), 10, "the next one to be sent meanwhile")
     assert "(revision 1): the call took longer than 0.3 s" in caplog.text
+    assert [body["revision"] for _, body in hook.got] == [1, 2], "the call may still succeed, so it is not made again"
 
 
 def test_calls_that_never_end_are_not_made_without_limit(
