@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RETRY: Final = 30.0
-"""Seconds after which a version that can't take part is checked again: its files may have been corrected."""
+"""Seconds after which a version is checked again: its files may have been corrected, or removed."""
+MOST_AGE: Final = 300.0
+"""Seconds for which a result counts. It gets older than `RETRY` if nobody asks, or while the version is checked again."""
 
 
 class Refusal(str):
@@ -49,7 +51,9 @@ class VersionCheck:
         self._wanted = threading.Condition()
         self._asked: tuple[int, RolloutVariant | None] | None = None  # version and baseline
         self._current: RolloutRecord | None = None
-        self._found: tuple[Steps, Entry] | str = ""
+        self._checking: int | None = None  # the version whose check is on its way
+        self._found: tuple[Steps, Entry] | Refusal | None = None  # None: not known yet
+        self._found_at = 0.0
         self._again = math.inf  # when to check it again
         self._due = False
         self._ended = False
@@ -64,26 +68,30 @@ class VersionCheck:
         """
         asked = version, None if current is None else standing(current)
         with self._wanted:
-            if asked != self._asked:
+            is_old = self._found is not None and self._clock() - self._found_at >= MOST_AGE
+            if asked != self._asked or (is_old and not isinstance(self._found, Refusal)):
                 self._asked, self._current, self._due, self._again = asked, current, True, math.inf
-                self._found = f"version {version} is being fetched and checked"
-            elif isinstance(self._found, str) and self._clock() >= self._again:
+                self._found = None
+            elif self._clock() >= self._again:
                 self._due, self._again = True, math.inf
             if self._due:
                 self._wanted.notify()
-            return self._found
+            return self._pending(version) if self._found is None else self._found
 
     def look(self) -> None:
         """Check the version that was asked for last, if it is due, in the caller's thread."""
         with self._wanted:
             asked, current, is_due = self._asked, self._current, self._due
             self._due = False
-        if asked is None or not is_due:
-            return
+            if asked is None or not is_due:
+                return
+            self._checking = asked[0]
         found = self._checked(asked[0], current)
         with self._wanted:
+            self._checking = None
             if asked == self._asked:  # otherwise, another one was asked for meanwhile
-                self._found, self._again = found, self._clock() + RETRY
+                self._found, self._found_at = found, self._clock()
+                self._again = self._found_at + RETRY
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -101,6 +109,11 @@ class VersionCheck:
                 if self._ended:
                     return
             self.look()
+
+    def _pending(self, version: int) -> str:
+        if self._checking is not None and self._checking != version:
+            return f"version {version} waits for the check of version {self._checking}"
+        return f"version {version} is being fetched and checked"
 
     def _checked(self, version: int, current: RolloutRecord | None) -> tuple[Steps, Entry] | Refusal:
         try:

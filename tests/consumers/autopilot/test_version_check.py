@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.consumers.autopilot.candidate_watch import CandidateWatch
-from millstream.consumers.autopilot.version_check import RETRY, VersionCheck
+from millstream.consumers.autopilot.version_check import MOST_AGE, RETRY, VersionCheck
 from millstream.consumers.cli.rollout_start import entry_of
 from millstream.consumers.errors import PlanError
 from millstream.consumers.shadow.compared_classes import compared_classes_of
@@ -115,13 +115,40 @@ def test_version_that_was_corrected_is_checked_again(tmp_path: Path) -> None:
     assert not isinstance(check.of(2, None), str)
 
 
+def test_version_that_was_removed_after_its_check_does_not_start(tmp_path: Path) -> None:
+    now, removed = [0.0], list[int]()
+    repository = Repository(tmp_path)
+    repository.add(2)
+
+    def checked(version: int, current: RolloutRecord | None) -> tuple[Steps, Entry]:
+        if version in removed:
+            raise SourceUnavailable(f"no {version}.")
+        return repository.check(version, current)
+
+    check = VersionCheck(checked, lambda: now[0])
+    check.of(2, None)
+    check.look()
+    assert not isinstance(check.of(2, None), str)
+    removed.append(2)
+    now[0] += RETRY
+    assert not isinstance(check.of(2, None), str)  # until it is checked
+    check.look()
+    assert check.of(2, None) == "version 2 does not start: no 2"
+    removed.clear()
+    now[0] += RETRY
+    check.of(2, None)
+    check.look()
+    now[0] += MOST_AGE  # nobody has asked meanwhile
+    assert check.of(2, None) == "version 2 is being fetched and checked"
+
+
 def test_answer_about_another_version_than_the_newest_one_does_not_count() -> None:
     asked = []
 
     def slow(version: int, _: RolloutRecord | None) -> tuple[Steps, Entry]:
         asked.append(version)
         if len(asked) == 1:
-            assert "being fetched" in str(check.of(3, None))  # while version 2 is being checked
+            assert check.of(3, None) == "version 3 waits for the check of version 2"
         raise SourceUnavailable(f"no {version}.")
 
     check = VersionCheck(slow)
