@@ -41,6 +41,7 @@ class PathTypes:
         self.types = merged_paths([model.signature for model in models])
         self._pipeline = pipeline
         self._schema = schema
+        self._of_any_type: set[str] = set()
         self._uses = [
             (path, entry.leaf(conversion), f"tensor `{entry.tensor}` of model `{model.name}`, version {model.version}")
             for model in models
@@ -58,9 +59,9 @@ class PathTypes:
             if lookup in used:
                 self._add(option, path, "scalar")
         for path in override_fields(pipeline):
-            self.types.setdefault(path, "mixed")  # overrides name values as texts, whatever type another use needs
+            self._add_any(path, "mixed")  # overrides name values as texts
         if pipeline.batch.cost is not None:
-            self.types.setdefault(pipeline.batch.cost, "float64")  # any other type that is read has a cost, too
+            self._add_any(pipeline.batch.cost, "float64")
 
     def include(self) -> dict[str, str]:
         """Add the fields that `output.include` names.
@@ -97,7 +98,16 @@ class PathTypes:
         is_text = stated == "iso8601" or (stated is None and self.types.get(path) == "string")
         return "string" if is_text else "float64"
 
+    def _add_any(self, path: str, type_: str) -> None:
+        """Add a use that takes any type; without another use, it is this one."""
+        if path not in self.types:
+            self.types[path] = type_
+            self._of_any_type.add(path)
+
     def _add(self, option: Loc, path: str, wanted: str) -> None:
+        if path in self._of_any_type:
+            self._of_any_type.remove(path)
+            del self.types[path]
         known = self.types.setdefault(path, wanted)
         both = both_take(known, wanted)
         if both is None and self._schema is None:

@@ -31,7 +31,9 @@ def schema(included: Any) -> dict[str, Any]:
     return {"type": "record", "name": "Event", "fields": fields}
 
 
-def reasons(folder: Path, values: list[bytes], source: dict[str, Any], include: Any) -> list[str | None]:
+def reasons(
+    folder: Path, values: list[bytes], source: dict[str, Any], include: Any, **sections: Any
+) -> list[str | None]:
     """For each event, why it becomes a dead letter; None if it gets a prediction."""
     (folder / "schemas").mkdir()
     (folder / "schemas" / f"{WRITTEN_AS_TEXT}-event.avsc").write_text(json.dumps(schema("string")))
@@ -47,6 +49,7 @@ def reasons(folder: Path, values: list[bytes], source: dict[str, Any], include: 
         "model": {"repository": "models", "name": "m"},
         "output": {"topic": "out", "format": "json", "include": include},
         "dead_letters": {"topic": "letters"},
+        **sections,
     }
     if "schema" in source:
         document["schemas"] = {"directory": "schemas"}
@@ -77,3 +80,16 @@ def test_another_type_in_avro_is_schema_incompatible(tmp_path: Path) -> None:
     values = [in_avro(5, READ), in_avro("five", WRITTEN_AS_TEXT)]
     found = reasons(tmp_path, values, {"format": "avro", "schema": "event"}, ["amount"])
     assert found == [None, "schema_incompatible"]
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"rollout": {"strategy": "manual", "override_fields": ["amount"]}},
+        {"batch": {"cost": "amount", "max_cost": 1000}},
+    ],
+    ids=["override", "cost"],
+)
+def test_included_type_holds_for_uses_that_take_any_type(tmp_path: Path, sections: dict[str, Any]) -> None:
+    values = [json.dumps({"x": 1.0, "amount": amount}).encode() for amount in ("five", 5)]
+    assert reasons(tmp_path, values, {"format": "json"}, {"amount": "text"}, **sections) == [None, "undecodable"]
