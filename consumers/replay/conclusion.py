@@ -207,7 +207,7 @@ def as_json(pipeline: Pipeline, compared: Compared) -> str:
         "rejected": dict(progress.rejected),
         "without_prediction": found.missing,
         "repeated": found.repeated,
-        "predicted_by": list(compared.models),
+        "predicted_by": [compared.models[place] for place in sorted(compared.evaluated.models)],
         "verdict": asdict(said),
         "routing": None if compared.routing is None else _routing(compared.routing),
         "segments": {
