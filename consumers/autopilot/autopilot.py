@@ -156,7 +156,7 @@ class Autopilot:
             reading = replace(reading, doubts=(doubt, *reading.doubts))
         choice = choose(self._rollout, record, memory, reading)
         self._report.step(reading, choice.found, memory.progress.since)
-        beside: Ready | str = ""
+        told = ""
         if choice.decision.action not in BACK and not doubt:
             beside = self._starts.beside(record, self._control.history)
             self._report.candidate(is_refused=isinstance(beside, Refusal))
@@ -164,8 +164,10 @@ class Autopilot:
                 return self._start(beside, record)
             if isinstance(beside, Ready):
                 advice = replace(choice.decision, action="restart", reason=_advice("restart", beside), advised=True)
-                choice, beside = replace(choice, decision=advice), ""
-        return self._act(record, choice, reading, beside)
+                choice = replace(choice, decision=advice)
+            else:
+                told = beside
+        return self._act(record, choice, reading, told)
 
     def _act(self, record: RolloutRecord, choice: Choice, reading: Reading, beside: str) -> Looked:
         """Publish the figures, and write the decision. A step needs its figures on the topic; a rollback waits for nothing.
