@@ -59,7 +59,8 @@ class LabelReading:
         """
         if self._reader is None and time.monotonic() >= self._again:
             self._try_to_open()
-        if self._reader is None or self._reader.read_until > until:
+        # At its end, `read_until` is infinite, and says nothing of the labels that came since then.
+        if self._reader is None or (not self._reader.is_at_end and self._reader.read_until > until):
             return []
         try:
             found = self._reader.read(limit, timeout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,9 @@ from confluent_kafka.cimpl import NewPartitions
 
 from millstream.consumers.evaluation import label_reading, step_evaluator
 from millstream.consumers.evaluation.figures import idle_figures
+from millstream.consumers.evaluation.label_reading import LabelReading
 from millstream.consumers.evaluation.records import key_of
+from millstream.consumers.evaluation.settings import step_settings
 from millstream.consumers.evaluation.step_evaluator import StepEvaluator
 from millstream.consumers.evaluation.topic import FiguresPublisher, read_figures, read_idle
 from millstream.consumers.rollout.progress import Progress
@@ -268,6 +271,27 @@ def test_events_are_read_on_while_labels_can_not_be_read(
         whole = Topics()
         whole.write(events_of(300))
         assert read(evaluator).to_json() == expected(pipeline, whole).to_json()
+
+
+def test_labels_that_pause_are_read_on_although_events_never_end(pipeline: Pipeline) -> None:
+    """Labels wait for the events of their time. Once all were read, nothing says of which time the next ones are."""
+    assert pipeline.labels is not None
+    topics = Topics()
+    topics.write(events_of(100))
+    topics.records = {"labels": topics.records["labels"]}
+    settings = step_settings(pipeline, record_of())
+    with closing(LabelReading(pipeline, settings, open_store(pipeline))) as labels:
+        assert (labels.is_at_end, labels.read(100, 0.1, NOW)) == (True, [])
+        write(pipeline, topics)
+        found: list[Fetched] = []
+        wait_until(
+            lambda: (
+                found.extend(labels.read(100, 0.1, NOW)) is None
+                and sum(map(len, found)) == len(topics.records["labels"])
+            ),
+            30,
+            "the labels",
+        )
 
 
 @pytest.mark.full
