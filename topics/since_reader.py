@@ -157,6 +157,11 @@ class SinceReader:
         return len(self._partitions)
 
     @property
+    def left(self) -> frozenset[tuple[str, int, int]]:
+        """Topic, partition and next offset of each partition that is not at its end."""
+        return frozenset((*place, own.position) for place, own in self._partitions.items() if not own.is_at_end)
+
+    @property
     def is_at_end(self) -> bool:
         """Whether all that was there has been read."""
         return all(own.is_at_end for own in self._partitions.values())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.consumers.evaluation.intake import LabelIntake
 from millstream.schemas.errors import SchemaError, SchemaUnavailable
-from millstream.topics.errors import TopicError
+from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.since_reader import SinceReader
 
 if TYPE_CHECKING:
@@ -19,12 +19,16 @@ if TYPE_CHECKING:
     from millstream.topics.since_reader import Fetched
 
 RETRY: Final = 30.0  # seconds between two attempts to read labels that can't be read
+STALLED: Final = (
+    60.0  # seconds without a record from a partition that has some: its broker is away, and no error says so
+)
 
 
 class LabelReading:
     """See the module. For one thread.
 
-    If labels can't be read, `problem` says why. Later, they are read again from the beginning: the events are still there.
+    If labels can't be read, `problem` says why. Later, they are read again from the beginning: the events are still there. If a
+    partition only stalls, its reading goes on where it was.
     """
 
     def __init__(self, pipeline: Pipeline, settings: StepSettings, store: SchemaStore) -> None:
@@ -36,7 +40,6 @@ class LabelReading:
             store: of the schemas.
 
         Raises:
-            BrokerUnreachableError: no broker answers.
             SchemaUnavailable: the registry does not answer.
         """
         self._pipeline = pipeline
@@ -45,7 +48,10 @@ class LabelReading:
         self.problem = ""  # why labels can't be read, or not all have been read again; empty: they can
         self._intake: LabelIntake | None = None
         self._reader: SinceReader | None = None  # None: labels can't be read
-        self._opened = 0.0  # when, ms since the epoch
+        self._lost = (
+            0.0  # when reading began or stalled, ms since the epoch: labels until then must be read again or at last
+        )
+        self._left: dict[tuple[str, int, int], float] = {}  # `SinceReader.left` -> since when, on the monotonic clock
         self._again = 0.0  # when to try again, on the monotonic clock
         self._try_to_open()
 
@@ -61,13 +67,15 @@ class LabelReading:
             self._try_to_open()
         # At its end, `read_until` is infinite, and says nothing of the labels that came since then.
         if self._reader is None or (not self._reader.is_at_end and self._reader.read_until > until):
+            self._left.clear()
             return []
         try:
             found = self._reader.read(limit, timeout)
         except TopicError as error:
             self._failed(error)
             return []
-        if self._reader.is_at_end or self._reader.read_until >= self._opened:
+        self._watch(self._reader)
+        if self._reader.is_at_end or self._reader.read_until >= self._lost:
             self.problem = ""
         return list(found.values())
 
@@ -88,8 +96,8 @@ class LabelReading:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether all that was there has been read."""
-        return self._reader is None or self._reader.is_at_end
+        """Whether all that was there has been read. With a problem, nobody should wait for the rest."""
+        return self._reader is None or bool(self.problem) or self._reader.is_at_end
 
     def refresh(self) -> None:
         """See `SinceReader.refresh`."""
@@ -108,12 +116,24 @@ class LabelReading:
         try:
             self._intake = LabelIntake(section, settings, self._store)
             self._reader = SinceReader(self._pipeline.client_config(), {section.topic: settings.begin - settings.early})
-            self._opened = time.time() * 1000
+            self._lost = time.time() * 1000
         except SchemaUnavailable:
             raise
-        except (TopicError, SchemaError) as error:
+        # The reader of the events has connected, so if no broker answers here, a partition of the labels has no leader.
+        except (BrokerUnreachableError, TopicError, SchemaError) as error:
             self._failed(error)
+
+    def _watch(self, reader: SinceReader) -> None:
+        """Notice partitions that stall: the client asks a lost leader again without an error."""
+        now = time.monotonic()
+        self._left = {own: self._left.get(own, now) for own in reader.left}
+        stalled = sorted((*own[:2], now - since) for own, since in self._left.items() if now - since >= STALLED)
+        if stalled and not self.problem:
+            topic, partition, passed = stalled[0]
+            self.problem = f"topic {topic}, partition {partition}: nothing was read for {passed:.0f} s, but it has more"
+            self._lost = time.time() * 1000
 
     def _failed(self, error: Exception) -> None:
         self.close()
+        self._left.clear()
         self.problem, self._again = str(error).rstrip("."), time.monotonic() + RETRY

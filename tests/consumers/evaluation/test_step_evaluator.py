@@ -22,7 +22,8 @@ from millstream.consumers.evaluation.step_evaluator import StepEvaluator
 from millstream.consumers.evaluation.topic import FiguresPublisher, read_figures, read_idle
 from millstream.consumers.rollout.progress import Progress
 from millstream.consumers.schema_store import open_store
-from millstream.topics.errors import TopicError
+from millstream.topics.errors import BrokerUnreachableError, TopicError
+from millstream.topics.since_reader import SinceReader
 from tests.broker.clients import create_topic, produce, read_all, wait_until
 from tests.consumers.evaluation.scene import (
     FILE,
@@ -271,6 +272,50 @@ def test_events_are_read_on_while_labels_can_not_be_read(
         whole = Topics()
         whole.write(events_of(300))
         assert read(evaluator).to_json() == expected(pipeline, whole).to_json()
+
+
+def test_labels_that_stall_without_an_error_do_not_stop_the_events(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if a partition of the labels had lost its leader: the client asks again, and reports nothing."""
+    leader = threading.Event()
+
+    class Stalling(SinceReader):
+        def read(self, limit: int, timeout: float) -> dict[str, Fetched]:
+            return super().read(limit, timeout) if leader.is_set() else {}
+
+    monkeypatch.setattr(label_reading, "SinceReader", Stalling)
+    topics = Topics()
+    topics.write(events_of(300))
+    write(pipeline, topics)
+    with StepEvaluator(pipeline, record_of()) as evaluator:
+        evaluator.advance(1.0)
+        assert (evaluator.label_problem, evaluator.read_until) == ("", 0)
+        monkeypatch.setattr(label_reading, "STALLED", 0.0)
+        wait_until(lambda: evaluator.advance(1.0) >= 0 and evaluator.read_until > NOW, 30, "the events")
+        assert "nothing was read for " in evaluator.label_problem
+        monkeypatch.setattr(label_reading, "STALLED", 60.0)
+        leader.set()
+        wait_until(lambda: evaluator.advance(1.0) >= 0 and not evaluator.label_problem, 30, "the labels")
+        assert read(evaluator).to_json() == expected(pipeline, topics).to_json()
+
+
+def test_labels_without_a_leader_do_not_keep_the_events_from_being_read(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leaderless(*_: object) -> SinceReader:
+        raise BrokerUnreachableError("No broker answers.")
+
+    topics = Topics()
+    topics.write(events_of(300))
+    write(pipeline, topics)
+    with monkeypatch.context() as patch:
+        patch.setattr(label_reading, "SinceReader", leaderless)
+        patch.setattr(label_reading, "RETRY", 0.0)
+        evaluator = StepEvaluator(pipeline, record_of())
+    with evaluator:
+        assert evaluator.label_problem == "No broker answers"
+        assert read(evaluator).to_json() == expected(pipeline, topics).to_json()
 
 
 def test_labels_that_pause_are_read_on_although_events_never_end(pipeline: Pipeline) -> None:
