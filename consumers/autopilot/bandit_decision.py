@@ -18,7 +18,7 @@ from millstream.consumers.rollout.slots import percent
 from millstream.pipeline.shares import SLOTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from millstream.consumers.rollout.bandit import Arms, BanditSettings, Rewards
     from millstream.consumers.rollout.progress import Evaluation, Progress
@@ -39,6 +39,10 @@ class BanditRules:
     advises: bool
 
 
+Found = tuple[tuple["Rewards", ...], ...]
+"""The rewards of each arm that matured since `Arms.until`, by the period of `periods`."""
+
+
 @dataclass(frozen=True, slots=True)
 class BanditSight:
     """What was found. The arms are in the order of the variants, the baseline first."""
@@ -46,7 +50,7 @@ class BanditSight:
     now: int  # ms since the epoch
     names: tuple[str, ...]
     evaluations: tuple[Evaluation, ...]  # of the arms beside the baseline
-    rewards: tuple[tuple[Rewards, ...], ...]  # that matured since `Arms.until`, by the period of `periods`
+    rewards: Callable[[], Found]  # takes long with many events, so it is only called if an update is due
     until: int  # rewards that matured until then are among them, ms since the epoch
     doubts: tuple[str, ...] = ()
 
@@ -109,20 +113,31 @@ def _decided(rules: BanditRules, progress: Progress, arms: Arms, sight: BanditSi
         return BanditDecision(Decision("pause", why, replace(progress, state="paused")), arms)
     if (missing := _missing(rules, progress, arms, sight)) is not None:
         return BanditDecision(Decision("hold", missing, progress), arms)
-    after = _after(rules, arms, sight, breached)
+    rewards = sight.rewards()
+    if not any(own.events for period in rewards for own in period):
+        ago = seconds(_since_update(progress, arms, sight))
+        return BanditDecision(
+            Decision("hold", f"no reward has matured since the last update, {ago} ago", progress), arms
+        )
+    after = _after(rules, arms, rewards, breached, sight.until)
     is_due = rules.renew_ms is not None and sight.now - progress.since >= rules.renew_ms
-    if after.shares == arms.shares and len(sight.rewards) < MOST_PERIODS and not is_due:
+    if after.shares == arms.shares and len(rewards) < MOST_PERIODS and not is_due:
         return BanditDecision(Decision("hold", f"no share changes by 1 %: {_listed(sight, after)}", progress), arms)
     if is_due:
         progress = progress.begun(0, progress.share, sight.now)
     return _shifted(progress, after, f"rewards: {_listed(sight, after)}")
 
 
-def _after(rules: BanditRules, arms: Arms, sight: BanditSight, breached: Sequence[bool]) -> Arms:
+def _after(rules: BanditRules, arms: Arms, found: Found, breached: Sequence[bool], until: int) -> Arms:
     """The arms after the updates of all periods."""
-    for rewards in sight.rewards:
+    for rewards in found:
         arms = updated(rules.settings, arms, rewards, breached)
-    return replace(arms, until=sight.until)
+    return replace(arms, until=until)
+
+
+def _since_update(progress: Progress, arms: Arms, sight: BanditSight) -> int:
+    """How long ago the shares were updated, in ms."""
+    return sight.now - max(arms.until, progress.since)
 
 
 def _stopped(rules: BanditRules, progress: Progress, arms: Arms, breached: Sequence[bool], why: str) -> BanditDecision:
@@ -141,17 +156,15 @@ def _shifted(progress: Progress, after: Arms, reason: str) -> BanditDecision:
 
 
 def _missing(rules: BanditRules, progress: Progress, arms: Arms, sight: BanditSight) -> str | None:
-    """Why the shares stay; None: they are updated."""
+    """Why the shares stay whatever the rewards are; None: an update is due."""
     if progress.state == "paused":
         return "paused: resume, promote or roll back"
     running = [own for own, is_stopped in zip(sight.evaluations, arms.stopped[1:], strict=True) if not is_stopped]
     invalid = {reason for own in running for reason in own.invalid}
     if invalid or sight.doubts:
         return "; ".join([*sorted(invalid), *sight.doubts])
-    if (since := sight.now - max(arms.until, progress.since)) < rules.every_ms:
+    if (since := _since_update(progress, arms, sight)) < rules.every_ms:
         return f"the shares were updated {seconds(since)} ago, and are every {seconds(rules.every_ms)}"
-    if not any(own.events for rewards in sight.rewards for own in rewards):
-        return f"no reward has matured since the last update, {seconds(since)} ago"
     return None
 
 

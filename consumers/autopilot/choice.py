@@ -57,7 +57,7 @@ def _of_bandit(rollout: Rollout, record: RolloutRecord, memory: Memory, arms: Ar
         reading.now,
         tuple(variant.name for variant in record.variants),
         evaluations,
-        tuple(
+        lambda: tuple(
             reading.evaluator.rewards(after, until)
             for after, until in periods(rules, memory.progress, arms, reading.until)
         ),

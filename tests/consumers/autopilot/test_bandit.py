@@ -59,6 +59,18 @@ def test_each_reward_counts_once_also_after_a_restart(desk: Desk) -> None:
     assert arms.until == START + 2 * MINUTE
 
 
+def test_rewards_are_only_taken_if_an_update_is_due(desk: Desk) -> None:
+    """They take long with many events, and a breach would wait for them at each look."""
+    desk.look(1)
+    desk.asked.clear()
+    assert "the shares were updated 30 s ago" in desk.look(0.5).reason
+    desk.by_candidate = {1: FAILING}
+    assert desk.look(0.1).action == "set"
+    desk.command("pause")
+    desk.look(5)
+    assert desk.asked == []
+
+
 def test_update_without_another_share_is_not_written(desk: Desk) -> None:
     """Until a share changes, each look takes the rewards since the last change again, minute by minute."""
     desk.look(1)
