@@ -119,7 +119,11 @@ class StepReading:
         sight = Sight(now, until, evaluator.behind, progress.since, evaluator.arrivals)
         problem = evaluator.label_problem
         labels = (f"labels can't be read: {problem}",) if problem else ()
-        return Reading(evaluator, now, until, (*labels, *doubts(record, sight)))
+        # A bandit reads from before the step on, so until then, `until` is later than what was read.
+        rewards: tuple[str, ...] = ()
+        if record.strategy == "bandit" and evaluator.read_until < progress.since:
+            rewards = (f"rewards of before the step are read first: {evaluator.behind:,} records are not read yet",)
+        return Reading(evaluator, now, until, (*labels, *rewards, *doubts(record, sight)))
 
     def close(self) -> None:
         """Close the evaluator."""

@@ -192,6 +192,20 @@ def test_guardrails_begin_anew_after_the_longest_time(desk: Desk) -> None:
     assert [own.since for own in desk.opened] == [START, START + 60 * MINUTE]
 
 
+def test_rewards_of_before_a_new_step_are_read_before_an_update(desk: Desk) -> None:
+    """After a restart, the reading begins with the events whose rewards had not matured. An update without them loses them."""
+    for _ in range(60):
+        desk.look(1)
+    assert Memory.of(desk.record).progress.since == desk.now
+    desk.found.late = MINUTE + 5000
+    desk.asked.clear()
+    assert desk.look(1).reason == "rewards of before the step are read first: 0 records are not read yet"
+    assert desk.asked == []
+    desk.found.late = 0
+    desk.look(0.1)
+    assert desk.asked != []
+
+
 def test_advice_on_a_bandit(tmp_path: Path) -> None:
     desk = Desk(pipeline_of(tmp_path, f"{BANDIT}mode: advise"))
     desk.start(2, 3)
