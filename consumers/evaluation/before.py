@@ -15,7 +15,7 @@ ENOUGH: Final = 20_000
 """Events of the baseline that decide about the latency, also if some calls of the model wait for a busy machine."""
 
 
-def with_enough_before(settings: StepSettings, steps: Sequence[StepFigures]) -> StepSettings:
+def with_enough_before(settings: StepSettings, steps: Sequence[StepFigures], sample_rate: float = 1.0) -> StepSettings:
     """The settings with a longer time before the step, if the baseline answered few events in the hour before.
 
     They reach back into the last step in which the baseline had a share: for so long that it answered enough events, or for all
@@ -24,6 +24,7 @@ def with_enough_before(settings: StepSettings, steps: Sequence[StepFigures]) -> 
     Args:
         settings: of the step.
         steps: the figures of all steps so far.
+        sample_rate: of the candidate's shadow; 1: it has none. A step of blue-green counts comparisons, not predictions.
     """
     if not settings.before:
         return settings
@@ -31,6 +32,7 @@ def with_enough_before(settings: StepSettings, steps: Sequence[StepFigures]) -> 
     for own in sorted(ours, key=lambda step: -step.epoch):
         baseline = own.variants[0]
         if baseline.share > 0 and baseline.events > 0:
-            length = (own.now - own.since) * min(ENOUGH * baseline.sampled / baseline.events, 1)
+            kept = baseline.sampled * (sample_rate if own.variants[1].share == 0 else 1)
+            length = (own.now - own.since) * min(ENOUGH * kept / baseline.events, 1)
             return replace(settings, before=max(settings.before, settings.since - own.now + round(length)))
     return settings

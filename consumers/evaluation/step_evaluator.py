@@ -12,7 +12,7 @@ from millstream.consumers.evaluation.before import with_enough_before
 from millstream.consumers.evaluation.intake import ComparisonIntake, LetterIntake, PredictionIntake
 from millstream.consumers.evaluation.label_reading import LabelReading
 from millstream.consumers.evaluation.reference import read_reference
-from millstream.consumers.evaluation.settings import step_settings
+from millstream.consumers.evaluation.settings import sample_rate, step_settings
 from millstream.consumers.evaluation.step_state import StepState
 from millstream.consumers.evaluation.topic import earlier_ratios, read_figures
 from millstream.consumers.schema_store import open_store
@@ -71,7 +71,7 @@ class StepEvaluator:
         """
         settings, store = step_settings(pipeline, record), open_store(pipeline)
         steps = read_figures(pipeline, store)
-        self.settings = with_enough_before(settings, steps)
+        self.settings = with_enough_before(settings, steps, sample_rate(pipeline, record))
         self.state = StepState(self.settings, earlier_ratios(steps, record.rollout, settings.epoch))
         client = pipeline.client_config()
         self._predictions = PredictionIntake(self.state, store, pipeline.output.format)

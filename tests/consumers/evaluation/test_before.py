@@ -53,6 +53,14 @@ def test_few_events_are_read_from_as_much_of_the_last_step_as_is_needed(settings
     assert with_enough_before(settings, [step(2, 10, ENOUGH, sampled=0.5)]).before == 5 * HOUR
 
 
+def test_comparisons_of_blue_green_are_a_sample_of_the_events(settings: StepSettings) -> None:
+    """The evaluation before 100 % reads comparisons, of 10 % of the events here. That at 100 % reads all predictions."""
+    canary = step(2, 40, ENOUGH)
+    blue_green = replace(canary, variants=(canary.variants[0], replace(canary.variants[1], share=0.0)))
+    assert with_enough_before(settings, [blue_green], 0.1).before == 4 * HOUR
+    assert with_enough_before(settings, [canary], 0.1).before == 40 * HOUR
+
+
 def test_step_without_a_share_of_the_baseline_is_passed_over(settings: StepSettings) -> None:
     """The candidate has had all events for two hours, then somebody has paused and resumed."""
     steps = [step(1, 12, 500, now=SINCE - 2 * HOUR), step(2, 2, 300, share=0.0)]
