@@ -329,11 +329,13 @@ def test_labels_that_pause_are_read_on_although_events_never_end(pipeline: Pipel
         assert (labels.is_at_end, labels.read(100, 0.1, NOW)) == (True, [])
         write(pipeline, topics)
         found: list[Fetched] = []
+
+        def all_are_read() -> bool:
+            found.extend(labels.read(100, 0.1, NOW))
+            return sum(map(len, found)) == len(topics.records["labels"])
+
         wait_until(
-            lambda: (
-                found.extend(labels.read(100, 0.1, NOW)) is None
-                and sum(map(len, found)) == len(topics.records["labels"])
-            ),
+            all_are_read,
             30,
             "the labels",
         )
