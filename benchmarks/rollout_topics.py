@@ -148,6 +148,15 @@ class Reader:
         return sum(len(chunk) for chunks in left for chunk in chunks)
 
     @property
+    def left(self) -> frozenset[tuple[str, int, int]]:
+        """As `SinceReader`: each topic has one partition, and chunks take the place of offsets."""
+        return frozenset(
+            (topic, 0, number)
+            for topic, number in self._read.items()
+            if number < len(self._topics.since(topic, self._since[topic]))
+        )
+
+    @property
     def read_until(self) -> float:
         """As `SinceReader`, which gives infinity at the end. The simulation's clock is late, so it is its time here."""
         if self.is_at_end:
