@@ -5,19 +5,16 @@ docs/comparison.md describes how they are used.
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any, Final, NamedTuple
 
-import fastavro
 import numpy as np
 import numpy.typing as npt
 
 from millstream.schemas.arrays import Ints
-from millstream.schemas.avro.each import malformation
-from millstream.schemas.avro.empty import parsed_bounded
 from millstream.schemas.avro.types import parsed
 from millstream.schemas.avro.varint import varint
 from millstream.schemas.avro.write import NULL, VALUE, fixed_pieces, long_pieces, nullable_pieces, text, text_pieces
+from millstream.schemas.datums import DatumsOf
 from millstream.schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
 from millstream.schemas.interleave import Piece, interleave
 from millstream.schemas.packed import Packed
@@ -25,7 +22,7 @@ from millstream.schemas.predictions import Outputs, UnsupportedOutputError, outp
 from millstream.schemas.records import COMPARISON
 from millstream.schemas.row_models import Model, RowModels
 from millstream.schemas.store import Schema, SchemaStore
-from millstream.schemas.wire import HEAD_BYTES, frame, schema_id_of
+from millstream.schemas.wire import frame
 
 # Without logical types: times are plain integers.
 _SCHEMA: Final = parsed(Schema(COMPARISON.reserved_id, COMPARISON.name, COMPARISON.definition))
@@ -199,8 +196,7 @@ class ComparisonDecoder:
     """Decodes comparisons with the schemas that they were written with."""
 
     def __init__(self, store: SchemaStore) -> None:
-        self._store = store
-        self._writers: dict[bytes, Any] = {}  # fastavro's parsed schemas, by the values' head
+        self._datums = DatumsOf(store, _SCHEMA, "no comparison: ")
 
     def decode(self, values: Sequence[bytes | None]) -> tuple[Comparisons, dict[int, str]]:
         """Return the comparisons, and index -> error for each value that is not one. Raises only SchemaUnavailable."""
@@ -209,27 +205,11 @@ class ComparisonDecoder:
         bad: dict[int, str] = {}
         for row, value in enumerate(values):
             try:
-                data.append(self._read(value or b""))
+                data.append(self._datums.one(value or b""))
                 rows.append(row)
             except (NotWireFormat, UnknownSchema, BadSchemaError) as error:
                 bad[row] = str(error)
         return _columns(data, np.array(rows, np.int64)), bad
-
-    def _read(self, value: bytes) -> dict[str, Any]:
-        head = value[:HEAD_BYTES]
-        writer = self._writers.get(head)
-        if writer is None:
-            writer = self._writers[head] = parsed_bounded(self._store.by_id(schema_id_of(value)))
-        body = BytesIO(value)
-        body.seek(HEAD_BYTES)
-        try:
-            datum = fastavro.schemaless_reader(body, writer, None if writer == _SCHEMA else _SCHEMA)
-        # fastavro raises exceptions of any class if the bytes don't follow the schema.
-        except Exception as fault:
-            raise BadSchemaError(f"no comparison: {malformation(fault)}") from fault
-        if not isinstance(datum, dict) or body.tell() != len(value):
-            raise BadSchemaError(f"no comparison: {len(value) - body.tell()} bytes are left over after the last field")
-        return datum
 
 
 def compared_output(

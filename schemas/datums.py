@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import msgspec
 
+from millstream.schemas.avro.each import malformation
 from millstream.schemas.avro.empty import parsed_bounded
 from millstream.schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
 from millstream.schemas.wire import HEAD_BYTES, schema_id_of
@@ -63,3 +64,41 @@ class Datums:
         except Exception:  # fastavro raises exceptions of any class if the bytes don't follow the schema
             return None
         return datum if isinstance(datum, dict) else None
+
+
+class DatumsOf:
+    """Reads Avro records of one of Millstream's own schemas, of any of its versions, as records of the version that it knows."""
+
+    def __init__(self, store: SchemaStore, schema: object, prefix: str = "") -> None:
+        """Args:
+        store: has the schemas that records were written with.
+        schema: fastavro's parsed schema to read them as.
+        prefix: of messages.
+        """
+        self._store = store
+        self._schema = schema
+        self._prefix = prefix
+        self._writers: dict[bytes, Any] = {}  # fastavro's parsed schemas, by the values' head
+
+    def one(self, value: bytes) -> dict[str, Any]:
+        """A record.
+
+        Raises:
+            NotWireFormat, UnknownSchema, BadSchemaError: it is no such record.
+            SchemaUnavailable: the schema can't be had at the moment.
+        """
+        head = value[:HEAD_BYTES]
+        writer = self._writers.get(head)
+        if writer is None:
+            writer = self._writers[head] = parsed_bounded(self._store.by_id(schema_id_of(value)))
+        body = BytesIO(value)
+        body.seek(HEAD_BYTES)
+        reader: Any = None if writer == self._schema else self._schema
+        try:
+            datum = fastavro.schemaless_reader(body, writer, reader)
+        except Exception as fault:  # fastavro raises exceptions of any class if the bytes don't follow the schema
+            raise BadSchemaError(f"{self._prefix}{malformation(fault)}") from fault
+        if not isinstance(datum, dict) or body.tell() != len(value):
+            left = len(value) - body.tell()
+            raise BadSchemaError(f"{self._prefix}{left} bytes are left over after the last field")
+        return datum

@@ -17,13 +17,11 @@ from millstream.consumers.evaluation.figures import (
     WindowFigures,
 )
 from millstream.consumers.rollout.judging import Verdict
-from millstream.schemas.avro.each import malformation
-from millstream.schemas.avro.empty import parsed_bounded
 from millstream.schemas.avro.types import parsed
-from millstream.schemas.errors import BadSchemaError
+from millstream.schemas.datums import DatumsOf
 from millstream.schemas.records import ROLLOUT_EVALUATION
 from millstream.schemas.store import Schema
-from millstream.schemas.wire import HEAD_BYTES, frame, schema_id_of
+from millstream.schemas.wire import frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,33 +69,9 @@ def records_of(figures: StepFigures, schema_id: int) -> Iterator[tuple[bytes, by
         yield key_of(figures.rollout, figures.epoch, place), out.getvalue()
 
 
-class FiguresDecoder:
-    """Decodes records with the schemas that they were written with."""
-
-    def __init__(self, store: SchemaStore) -> None:
-        self._store = store
-        self._writers: dict[bytes, Any] = {}  # fastavro's parsed schemas, by the values' head
-
-    def decode(self, value: bytes) -> dict[str, Any]:
-        """A record as it is.
-
-        Raises:
-            SchemaError: it is no such record.
-            SchemaUnavailable: the schema can't be had at the moment.
-        """
-        head = value[:HEAD_BYTES]
-        writer = self._writers.get(head)
-        if writer is None:
-            writer = self._writers[head] = parsed_bounded(self._store.by_id(schema_id_of(value)))
-        body = io.BytesIO(value)
-        body.seek(HEAD_BYTES)
-        try:
-            datum = fastavro.schemaless_reader(body, writer, None if writer == _SCHEMA else _SCHEMA)
-        except Exception as fault:  # fastavro raises exceptions of any class if the bytes don't follow the schema
-            raise BadSchemaError(f"no evaluation of a rollout: {malformation(fault)}") from fault
-        if not isinstance(datum, dict):
-            raise BadSchemaError("no evaluation of a rollout: it is no record")
-        return datum
+def figures_datums(store: SchemaStore) -> DatumsOf:
+    """Reads the records, with the schemas that they were written with."""
+    return DatumsOf(store, _SCHEMA, "no evaluation of a rollout: ")
 
 
 def joined(total: dict[str, Any], windows: list[dict[str, Any]]) -> StepFigures:

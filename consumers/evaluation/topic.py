@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from millstream.consumers.evaluation.figures import IDLE
-from millstream.consumers.evaluation.records import FiguresDecoder, joined, records_of
+from millstream.consumers.evaluation.records import figures_datums, joined, records_of
 from millstream.consumers.rollout.clusters import Clusters
 from millstream.consumers.schema_store import own_schema_id
 from millstream.schemas.errors import SchemaError, SchemaUnavailable
@@ -82,12 +82,12 @@ def read_idle(pipeline: Pipeline, store: SchemaStore) -> StepFigures | None:
 
 def _read(pipeline: Pipeline, store: SchemaStore) -> list[StepFigures]:
     assert pipeline.rollout is not None
-    decoder = FiguresDecoder(store)
+    datums = figures_datums(store)
     totals: dict[tuple[str, int], tuple[dict[str, Any], int]] = {}
     windows: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
     for value, at in _newest(pipeline.client_config(), pipeline.rollout.evaluations).values():
         try:
-            datum = decoder.decode(value)
+            datum = datums.one(value)
         except SchemaUnavailable:
             raise
         except SchemaError:  # somebody else's record

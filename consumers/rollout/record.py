@@ -13,13 +13,12 @@ from millstream.consumers.rollout.routing import FieldOverride, RoutingPlan
 from millstream.consumers.rollout.slots import Ranges, SlotRange, shares_of
 from millstream.pipeline.rollout_section import Strategy
 from millstream.pipeline.shares import SLOTS
-from millstream.schemas.avro.each import malformation
-from millstream.schemas.avro.empty import parsed_bounded
 from millstream.schemas.avro.types import parsed
+from millstream.schemas.datums import DatumsOf
 from millstream.schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
 from millstream.schemas.records import ROLLOUT
 from millstream.schemas.store import Schema
-from millstream.schemas.wire import HEAD_BYTES, frame, schema_id_of
+from millstream.schemas.wire import frame
 
 if TYPE_CHECKING:
     from millstream.schemas.store import SchemaStore
@@ -116,8 +115,7 @@ class RolloutDecoder:
     """Decodes records with the schemas that they were written with."""
 
     def __init__(self, store: SchemaStore) -> None:
-        self._store = store
-        self._writers: dict[bytes, Any] = {}  # fastavro's parsed schemas, by the values' head
+        self._datums = DatumsOf(store, _SCHEMA)
 
     def decode(self, value: bytes) -> RolloutRecord:
         """The record.
@@ -127,7 +125,7 @@ class RolloutDecoder:
             SchemaUnavailable: the schema can't be had at the moment.
         """
         try:
-            datum = self._read(value)
+            datum = self._datums.one(value)
         except (NotWireFormat, UnknownSchema, BadSchemaError) as error:
             raise BadRolloutError(
                 f"expected a record of the schema {ROLLOUT.name} ({error}): only Millstream may write to the control topic"
@@ -135,22 +133,6 @@ class RolloutDecoder:
         record = _record(datum)
         check_record(record)
         return record
-
-    def _read(self, value: bytes) -> dict[str, Any]:
-        head = value[:HEAD_BYTES]
-        writer = self._writers.get(head)
-        if writer is None:
-            writer = self._writers[head] = parsed_bounded(self._store.by_id(schema_id_of(value)))
-        body = io.BytesIO(value)
-        body.seek(HEAD_BYTES)
-        try:
-            datum = fastavro.schemaless_reader(body, writer, None if writer == _SCHEMA else _SCHEMA)
-        # fastavro raises exceptions of any class if the bytes don't follow the schema.
-        except Exception as fault:
-            raise BadSchemaError(malformation(fault)) from fault
-        if not isinstance(datum, dict) or body.tell() != len(value):
-            raise BadSchemaError(f"{len(value) - body.tell()} bytes are left over after the last field")
-        return datum
 
 
 def _record(datum: dict[str, Any]) -> RolloutRecord:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.consumers.evaluation.figures import Figure, StepFigures, WindowFigures
-from millstream.consumers.evaluation.records import FiguresDecoder, joined, records_of
+from millstream.consumers.evaluation.records import figures_datums, joined, records_of
 from millstream.consumers.evaluation.step_figures import MOST_WINDOWS
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.errors import SchemaError
@@ -49,8 +49,8 @@ def test_step_of_many_windows_keeps_the_records_of_the_newest_ones_only() -> Non
         topic.update(records_of(figures_of(first), ROLLOUT_EVALUATION.reserved_id))
     assert len(topic) == 1 + MOST_WINDOWS
     store = CountingStore()
-    decoder = FiguresDecoder(store)
-    found = [decoder.decode(value) for value in topic.values()]
+    decoder = figures_datums(store)
+    found = [decoder.one(value) for value in topic.values()]
     [total] = [own for own in found if own["window_start"] is None]
     assert joined(total, [own for own in found if own is not total]) == figures_of(99)
     assert store.asked == {ROLLOUT_EVALUATION.reserved_id: 1}  # a schema is parsed once
@@ -59,4 +59,4 @@ def test_step_of_many_windows_keeps_the_records_of_the_newest_ones_only() -> Non
 @pytest.mark.parametrize("value", [b"", b"text", b"\x00\x00\x0f\x42\x4a", b"\x00\x00\x00\x00\x07a"])
 def test_other_values_are_refused(value: bytes) -> None:
     with pytest.raises(SchemaError):
-        FiguresDecoder(DirectoryStore(OWN_SCHEMAS_FOLDER)).decode(value)
+        figures_datums(DirectoryStore(OWN_SCHEMAS_FOLDER)).one(value)
