@@ -43,7 +43,8 @@ def row_of(pipeline: Pipeline, compared: Compared, summary: Summary, start: int,
 
 def _one_version(compared: Compared) -> int:
     """The version that made the predictions; 0: there were several."""
-    return int(compared.models[0].rpartition(" ")[2]) if len(compared.models) == 1 else 0
+    models = compared.predicted_by
+    return int(models[0].rpartition(" ")[2]) if len(models) == 1 else 0
 
 
 def whole_row(pipeline: Pipeline, compared: Compared) -> dict[str, Any]:
@@ -102,7 +103,8 @@ def _counts(compared: Compared, row: dict[str, Any]) -> Iterator[str]:
 
 def _by_model(pipeline: Pipeline, compared: Compared) -> Iterator[RenderableType]:
     """The agreement with each of the versions that made predictions, if there are several."""
-    for place, summary in sorted(compared.evaluated.models.items()):
+    summaries = compared.evaluated.models
+    for place, summary in sorted(summaries.items()) if len(summaries) > 1 else ():
         row = row_of(pipeline, compared, summary, compared.about.start, compared.about.end)
         figures = verdict([row], pipeline.comparison.task).figures()
         line = f"predicted by {printable(compared.models[place])}: {row['events']:,} events, agreement {number(row['agreement'])}"
@@ -207,7 +209,7 @@ def as_json(pipeline: Pipeline, compared: Compared) -> str:
         "rejected": dict(progress.rejected),
         "without_prediction": found.missing,
         "repeated": found.repeated,
-        "predicted_by": [compared.models[place] for place in sorted(compared.evaluated.models)],
+        "predicted_by": compared.predicted_by,
         "verdict": asdict(said),
         "routing": None if compared.routing is None else _routing(compared.routing),
         "segments": {

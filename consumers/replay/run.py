@@ -59,11 +59,16 @@ class Compared:
     about: About
     progress: Progress
     evaluated: Evaluated
-    models: tuple[str, ...]  # that made the predictions, by their numbers
+    models: tuple[str, ...]  # of all predictions that were read, by their numbers
     bad_labels: int = 0  # records of the labels' topic that are no label
     segments: tuple[str, ...] = ()  # the values of the segments' field, by their numbers
     segment_field: str | None = None
     routing: RoutingCheck | None = None  # None: no prediction was routed by a rollout
+
+    @property
+    def predicted_by(self) -> list[str]:
+        """The models that predicted some of the replayed events: predictions of other times are read, too."""
+        return [self.models[number] for number in sorted(self.evaluated.models)]
 
 
 class Replay:
@@ -226,7 +231,7 @@ class Replay:
                     pipeline.comparison,
                     buckets,
                     windows,
-                    models=len(predicted.models.numbers) > 1,
+                    models=True,
                     segments=segment is not None,
                 )
         finally:

@@ -45,7 +45,7 @@ def _basis(pipeline: Pipeline, compared: Compared) -> Iterator[tuple[str, str]]:
     if progress.rejected:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(progress.rejected.items()))
         yield "without an answer", f"{progress.rejected.total():,}: {reasons}"
-    by = ", ".join(compared.models[place] for place in sorted(found.models)) or "none"
+    by = ", ".join(compared.predicted_by) or "none"
     yield "predicted", f"{found.answered - found.missing:,} of these events, in {pipeline.output.topic}, by {by}"
     if pipeline.labels is not None:
         yield "labels", f"{found.whole.labelled:,} of these events, in {pipeline.labels.topic}"
