@@ -2,14 +2,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
+from referencing.jsonschema import DRAFT202012
 
 from millstream.pipeline.reference import EXAMPLE, json_schema, options, options_markdown
 from tests.pipeline.pipeline_files import SMALL, WHOLE, changed, lines_of, load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -44,14 +48,34 @@ def test_every_option_is_described_and_no_two_share_a_path() -> None:
     }  # fmt: skip
 
 
+ANNOTATIONS = {
+    "$schema",
+    "$id",
+    "$comment",
+    "$defs",
+    "title",
+    "description",
+    "default",
+    "examples",
+    "deprecated",
+    "then",
+    "else",
+}
 VALIDATOR = Draft202012Validator(json_schema())
 
 
 def test_json_schema_uses_only_words_of_its_standard() -> None:
     """A validator ignores a word that it does not know: `minimun` would allow everything."""
-    standard = "https://json-schema.org/draft/2020-12/schema"
-    strict = {"$id": "urn:strict", "$dynamicAnchor": "meta", "$ref": standard, "unevaluatedProperties": False}
-    Draft202012Validator(strict).validate(json_schema())
+    Draft202012Validator.check_schema(json_schema())
+    for schema in _with_subschemas(json_schema()):
+        assert schema.keys() <= Draft202012Validator.VALIDATORS.keys() | ANNOTATIONS
+
+
+def _with_subschemas(schema: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, dict):
+        yield schema
+        for each in DRAFT202012.subresources_of(schema):
+            yield from _with_subschemas(each)
 
 
 @pytest.mark.parametrize("text", [SMALL, WHOLE, EXAMPLE, SMALL + "batch:\n  max_events: ${N}\n  max_wait: ${W:-5ms}\n"])
