@@ -255,6 +255,7 @@ def test_wrong_use_is_told(arguments: list[str], message: str) -> None:
 ESCAPE = "\x1b[2J\x9b31m\u202e"
 
 
+@pytest.mark.full
 def test_forged_letters_act_on_no_terminal_and_are_written_to_no_other_topic(kafka: Broker, tmp_path: Path) -> None:
     pytest.importorskip("aiokafka", reason="the comparison job's packages: make .venv/.comparison")
     service = vector_service(tmp_path, kafka)

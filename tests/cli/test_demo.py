@@ -139,6 +139,7 @@ def test_real_broker_is_left_as_it_was(kafka: Broker) -> None:
     wait_until(lambda: not any(topic.startswith("demo-") for topic in topics()), 10, "the demo's topics to be gone")
 
 
+@pytest.mark.full
 def test_broker_that_is_away_is_one_clear_message() -> None:
     done = millstream("demo", "--bootstrap", "127.0.0.1:9", "--plain")
     assert done.returncode == 1

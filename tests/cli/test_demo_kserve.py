@@ -82,7 +82,12 @@ def test_events_add_up_and_rank_as_in_the_workers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["Starting ...", pytest.param("The model runs on a server", marks=pytest.mark.full), "lag"]
+    "line",
+    [
+        "Starting ...",
+        pytest.param("The model runs on a server", marks=pytest.mark.full),
+        pytest.param("lag", marks=pytest.mark.full),
+    ],
 )
 def test_signal_leaves_no_server(tmp_path: Path, line: str) -> None:
     """While Triton starts, while the workers start, and while events come."""
@@ -96,6 +101,7 @@ def test_signal_leaves_no_server(tmp_path: Path, line: str) -> None:
         assert not [*tmp_path.glob("millstream-demo-*"), *tmp_path.glob("millstream-server-*")]
 
 
+@pytest.mark.full
 def test_killed_demo_takes_the_server_along(tmp_path: Path) -> None:
     with running(tmp_path) as demo:
         wait_for_line(demo, "lag")

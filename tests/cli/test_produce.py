@@ -228,6 +228,7 @@ def test_interrupted_run_is_completed_with_the_skip_it_names(tmp_path: Path, kaf
     assert found.total() == len(every) + written - skip
 
 
+@pytest.mark.full
 @pytest.mark.durable
 def test_run_that_lost_its_broker_is_completed_with_the_skip_it_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

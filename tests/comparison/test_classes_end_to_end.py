@@ -82,6 +82,7 @@ def write_models(folder: Path) -> None:
         )
 
 
+@pytest.mark.full
 def test_three_classes_with_late_labels_end_in_a_verdict_with_the_interval(tmp_path: Path, kafka: Broker) -> None:
     write_models(tmp_path)
     scene = comparison_scene(tmp_path, kafka, input=INPUT, comparison={"task": "multiclass"}, labels=LABELS)

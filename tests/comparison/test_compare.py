@@ -119,6 +119,7 @@ def test_second_process_takes_its_part_and_gives_it_back(tmp_path: Path, kafka: 
             check(row, events)
 
 
+@pytest.mark.full
 def test_broker_that_is_away_is_one_clear_line(tmp_path: Path, kafka: Broker) -> None:
     scene = comparison_scene(tmp_path, kafka)
     text = scene.file.read_text().replace(kafka.bootstrap, "127.0.0.1:9")

@@ -104,6 +104,7 @@ def hostile_state(scene: Scene) -> None:
     produce(scene.bootstrap, f"{name}-parts-changelog", [(b"0/1/2/x", p) for p in parts[1:4]], partition=0)
 
 
+@pytest.mark.full
 def test_hostile_records_of_every_topic_are_counted_and_the_results_are_exact(tmp_path: Path, kafka: Broker) -> None:
     scene, events = comparison_scene(tmp_path, kafka), Events.make(2000)
     labels = scene.pipeline.labels

@@ -47,6 +47,7 @@ def test_poison_undecodable_and_too_large_answers_while_workers_are_killed(
     assert reasons == {"undecodable", "model_rejected", "prediction_too_large"}
 
 
+@pytest.mark.full
 def test_damaged_and_oversized_events_while_workers_are_killed(kafka: Broker, tmp_path: Path, full: bool) -> None:
     """An event with a flipped bit may stay valid, with another number or ID. So the test identifies events by their offsets."""
     unnamed = {name: value for name, value in VECTOR_INPUT.items() if name != "event_id"}

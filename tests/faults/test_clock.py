@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 HOUR = 3600 * 1_000_000_000  # ns
 
 
+@pytest.mark.full
 @pytest.mark.durable
 def test_clock_jumps(kafka: Broker, tmp_path: Path) -> None:
     clock = tmp_path / "clock"

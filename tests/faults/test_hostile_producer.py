@@ -29,7 +29,7 @@ REFUSALS = {"undecodable", "unfit", "schema_incompatible", "unknown_schema"}
 """The results that random bytes may have."""
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("delivery", [pytest.param("at_least_once", marks=pytest.mark.full), "exactly_once"])
 def test_hostile_records_of_every_kind_while_workers_are_killed(
     kafka: Broker, registry: Apicurio, tmp_path: Path, full: bool, delivery: str
 ) -> None:

@@ -33,6 +33,7 @@ def test_second_worker_with_an_instance_id_ends_and_the_first_goes_on(kafka: Bro
         assert_exactly_once(service, fleet.finish(stream))
 
 
+@pytest.mark.full
 def test_worker_is_fenced_by_another_machines_with_its_instance_id(kafka: Broker, tmp_path: Path) -> None:
     """Another TMPDIR simulates another machine, which doesn't see the first worker's lock."""
     elsewhere = tmp_path / "elsewhere"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.durable
 
 
-@pytest.mark.parametrize("client", ["kafka-go", "franz-go"])
+@pytest.mark.parametrize("client", [pytest.param("kafka-go", marks=pytest.mark.full), "franz-go"])
 def test_orders_of_go_clients_are_predicted(kafka: Broker, tmp_path: Path, client: str) -> None:
     service = echo_service(tmp_path, kafka)
     run_go(client, kafka.bootstrap, service.inputs[0], str(COUNT))

@@ -37,7 +37,9 @@ def write_version(models: Path, number: int, url: str, **server: Any) -> None:
     part.rename(models / str(number))
 
 
-@pytest.mark.parametrize("limits", [{}, {"concurrency": 4}], ids=["same limits", "other limits"])
+@pytest.mark.parametrize(
+    "limits", [pytest.param({}, marks=pytest.mark.full), {"concurrency": 4}], ids=["same limits", "other limits"]
+)
 def test_requests_in_flight_are_answered_by_the_version_that_sent_them(
     kafka: Broker, tmp_path: Path, limits: dict[str, int]
 ) -> None:

@@ -37,7 +37,7 @@ def test_event_that_breaks_the_decoder_is_a_dead_letter_and_the_worker_goes_on(
 
 
 @pytest.mark.durable
-@pytest.mark.parametrize("bug", ["decode-hangs", "batch-raises"])
+@pytest.mark.parametrize("bug", [pytest.param("decode-hangs", marks=pytest.mark.full), "batch-raises"])
 def test_workers_that_an_event_ends_are_counted_until_it_is_found(kafka: Broker, tmp_path: Path, bug: str) -> None:
     """A stage that hangs is ended by the watchdog; one that raises where no net is ends the worker. Both leave their mark."""
     service = python_service(

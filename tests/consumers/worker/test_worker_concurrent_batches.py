@@ -59,6 +59,7 @@ def test_several_batches_in_flight_answer_every_event(
             assert numbers == sorted(numbers)
 
 
+@pytest.mark.full
 @pytest.mark.durable
 def test_backlog_of_a_light_topic_does_not_hold_up_a_heavy_one(kafka: Broker, tmp_path: Path) -> None:
     body = """

@@ -78,7 +78,7 @@ def test_workers_that_end_in_peace_do_not_count_as_crashes(kafka: Broker, tmp_pa
 
 
 @pytest.mark.durable
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("delivery", [pytest.param("at_least_once", marks=pytest.mark.full), "exactly_once"])
 def test_worker_that_is_stopped_before_its_first_commit_leaves_no_mark(
     kafka: Broker, tmp_path: Path, delivery: str
 ) -> None:

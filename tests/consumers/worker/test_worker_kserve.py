@@ -68,7 +68,7 @@ def assert_exactly_once(service: Service, numbers: Iterable[int]) -> None:
     ("how", "protocol"),
     [
         ("killed", "grpc"),
-        ("hangs", "http"),
+        pytest.param("hangs", "http", marks=pytest.mark.full),
         pytest.param("killed", "http", marks=pytest.mark.full),
         pytest.param("hangs", "grpc", marks=pytest.mark.full),
     ],
@@ -134,6 +134,7 @@ def test_worker_waits_for_a_server_that_is_away_at_its_start(
         assert_exactly_once(service, range(100))
 
 
+@pytest.mark.full
 def test_model_that_is_unloaded_and_loaded_anew_is_waited_for(kafka: Broker, tmp_path: Path) -> None:
     with negating_triton(tmp_path / "triton", "--model-control-mode=explicit", "--load-model=number") as triton:
         triton.start()
@@ -194,6 +195,7 @@ def test_model_that_the_server_does_not_have_is_waited_for(kafka: Broker, tmp_pa
         assert worker.stop(signal.SIGTERM) == 0
 
 
+@pytest.mark.full
 def test_several_servers_one_of_which_is_killed(kafka: Broker, tmp_path: Path) -> None:
     with negating_triton(tmp_path / "a") as first, negating_triton(tmp_path / "b") as second:
         first.start()

@@ -54,6 +54,7 @@ def own() -> Iterator[MavenKafka]:
         yield broker
 
 
+@pytest.mark.full
 @pytest.mark.durable
 def test_broker_that_goes_and_comes_back_costs_nothing_but_time(own: MavenKafka, tmp_path: Path) -> None:
     load = vector_events(200_000, seed=23)
@@ -124,6 +125,7 @@ def test_worker_told_to_end_while_the_broker_is_away_ends_and_its_successor_does
     assert Counter(map(id_of, service.predictions())).keys() == set(_names(0, sent))
 
 
+@pytest.mark.full
 @pytest.mark.durable
 def test_offsets_in_an_open_transaction_are_asked_for_until_it_ends(kafka: Broker, tmp_path: Path) -> None:
     """A lost worker's: how far it came is not known yet, so nothing is read there, and the log says why."""
