@@ -16,7 +16,7 @@ BROKER_FOR_DEMO = $(if $(findstring spike,$(ARGS))$(findstring shadow,$(ARGS))$(
 demo: $(VENV)/.demo $(if $(findstring shadow,$(ARGS))$(findstring rollout,$(ARGS)),$(VENV)/.comparison) $(if $(findstring kserve,$(ARGS)),$(VENV)/.kserve) ## Real flights through the whole service; ARGS="--events 20000 --plain", ARGS="--load spike", ARGS=--shadow, ARGS=--rollout, ARGS=--reload, ARGS="--executor kserve"
 	@$(BROKER_FOR_DEMO) $(BIN)/millstream demo --cache .cache $(ARGS)
 
-# Two processes, each with a broker of its own: tests mostly wait, for brokers, workers and clocks.
+# Two processes, each with a broker of its own: tests mostly wait, for brokers, workers and clocks. So does test-mock.
 test: $(VENV)/.dev ## All tests, on the best broker there is, in two processes; ARGS="-k name"
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
@@ -26,7 +26,7 @@ test-unit: $(VENV)/.dev ## The tests that need no broker and start no process, w
 	@$(BIN)/python -m pytest -m unit --hypothesis-profile=quick $(addprefix --ignore=tests/,$(NO_UNITS)) $(ARGS)
 
 test-mock: $(VENV)/.dev ## The tests that need Kafka, on the embedded broker alone
-	@MILLSTREAM_TEST_BROKER=mock $(BIN)/python -m pytest -m broker $(ARGS)
+	@MILLSTREAM_TEST_BROKER=mock $(BIN)/python -m pytest -n 2 --dist loadfile -m broker $(ARGS)
 
 faults: $(VENV)/.dev ## Kill workers, brokers and servers, then account for every event: what takes too long for `make test`
 	@MILLSTREAM_FAULTS=full $(BIN)/python -m pytest -m "faults or full" $(ARGS)
