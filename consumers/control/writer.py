@@ -87,6 +87,9 @@ class ControlWriter:
                 time.sleep(random.uniform(PAUSE / 2, PAUSE))
             else:
                 return
+        with self._transaction() as transaction:
+            if self._is_written(record, transaction, why):
+                return
         raise ControlTopicError(
             f"rollout of {record.pipeline}: the change {record.action!r} was not written in {MAX_ATTEMPTS} attempts ({why}). "
             f"{_LOOK}"
@@ -95,18 +98,8 @@ class ControlWriter:
     def _write(self, record: RolloutRecord, check: Callable[[], None], abandoned: str) -> None:
         """One attempt. `abandoned`: why the one before was; empty: this is the first."""
         with self._transaction() as transaction:
-            try:
-                transaction.begin()
-                seen = self._reader.read_to_end()
-            except _UNREADABLE as error:
-                if not abandoned:
-                    raise
-                raise ControlTopicError(
-                    f"rollout of {record.pipeline}: the change {record.action!r} may be written: an attempt was abandoned "
-                    f"({abandoned}), and what became of it can't be read: {error} {_LOOK}"
-                ) from error
-            if _counts(record, seen):
-                return  # an earlier attempt was committed, and the broker's answer was lost
+            if self._is_written(record, transaction, abandoned):
+                return
             try:
                 refuse_stale(record.pipeline, self._reader.record, record.replaces)
             except StaleRevisionError as error:
@@ -126,6 +119,24 @@ class ControlWriter:
             )
         else:
             _counts(record, seen)
+
+    def _is_written(self, record: RolloutRecord, transaction: Transaction, abandoned: str) -> bool:
+        """Whether an earlier attempt was committed, and the broker's answer was lost. After this, none can commit any more.
+
+        Raises:
+            ChangeRefusedError, ControlTopicError, BrokerUnreachableError, SchemaUnavailable: as `write`.
+        """
+        try:
+            transaction.begin()
+            seen = self._reader.read_to_end()
+        except _UNREADABLE as error:
+            if not abandoned:
+                raise
+            raise ControlTopicError(
+                f"rollout of {record.pipeline}: the change {record.action!r} may be written: an attempt was abandoned "
+                f"({abandoned}), and what became of it can't be read: {error} {_LOOK}"
+            ) from error
+        return _counts(record, seen)
 
 
 def _counts(record: RolloutRecord, seen: list[Seen]) -> bool:

@@ -101,6 +101,30 @@ def test_write_whose_answer_is_lost_counts_although_others_build_on_it() -> None
     assert (len(topic.rows), len(begun)) == (2, 2)
 
 
+def test_write_whose_answer_is_lost_in_the_last_attempt_counts() -> None:
+    topic, begun = Topic(), list[int]()
+
+    def transaction() -> TopicTransaction:
+        begun.append(len(begun))
+        if len(begun) < writer.MAX_ATTEMPTS:
+            topic.interrupt = TopicTransaction(topic).begin
+        return TopicTransaction(topic, answer_lost=len(begun) == writer.MAX_ATTEMPTS)
+
+    ControlWriter(TopicReader(topic), transaction, ROLLOUT.reserved_id).write(started())
+    assert (topic.state().record, len(topic.rows)) == (started(), 1)
+
+
+def test_what_became_of_the_last_attempt_is_not_told_if_the_topic_cannot_be_read_then() -> None:
+    topic = Topic(read_errors=[*[None] * writer.MAX_ATTEMPTS, UNREADABLE[0]])
+
+    def transaction() -> TopicTransaction:
+        topic.interrupt = TopicTransaction(topic).begin
+        return TopicTransaction(topic)
+
+    with pytest.raises(ControlTopicError, match=r"'start' may be written: .*can't be read to its end"):
+        ControlWriter(TopicReader(topic), transaction, ROLLOUT.reserved_id).write(started())
+
+
 UNREADABLE = [
     ControlTopicError("the topic can't be read to its end"),
     BrokerUnreachableError("no broker answers"),
