@@ -1,5 +1,6 @@
 """Reads the state and the settings of topics, and creates topics."""
 
+import logging
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from millstream.topics.errors import TopicError
 from millstream.topics.quick_connect import QUICK_CONNECT
 from millstream.topics.unreachable import unreachable
 
+log = logging.getLogger(__name__)
+
 ANSWER_TIMEOUT = 10.0  # seconds
 RESOLVE_TIMEOUT = 1.0  # seconds, within which a name server says that it doesn't know a host
 UNRESOLVED = {KafkaError._RESOLVE, KafkaError._ALL_BROKERS_DOWN}
@@ -27,6 +30,8 @@ DEFAULT_MAX_BYTES = 1_048_588  # Kafka's own default for `max.message.bytes`
 EVALUATIONS = "evaluations"  # the role of the topic with evaluations
 ROLLOUT = "rollout"  # the role of the control topic
 ROLLOUT_EVALUATIONS = "rollout evaluations"
+SEGMENT_BYTES = "segment.bytes"
+_REFUSED_SETTINGS = {KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG}
 HISTORY_MS = (
     30 * 24 * 3_600_000
 )  # how long each change of a rollout is kept at least, although only the newest is needed
@@ -198,12 +203,18 @@ def ensure(admin: Admin, wanted: Mapping[str, Mapping[str, str]], *, partitions:
 
 
 def _create(admin: Admin, asked: list[NewTopic]) -> None:
+    wanted = {topic.topic: topic for topic in asked}
     for name, future in admin.create_topics(asked, request_timeout=ANSWER_TIMEOUT).items():
         try:
             future.result()
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise TopicError(f"topic {name} could not be created: {error.args[0].str()}") from None
+            code, said = error.args[0].code(), error.args[0].str()
+            config: dict[str, str] = wanted[name].config or {}
+            if code in _REFUSED_SETTINGS and config.pop(SEGMENT_BYTES, None) is not None:
+                log.warning("topic %s is created without %s, which the broker refuses: %s", name, SEGMENT_BYTES, said)
+                _create(admin, [wanted[name]])
+            elif code != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise TopicError(f"topic {name} could not be created: {said}") from None
 
 
 def _settings(role: str, room: int) -> dict[str, str]:
@@ -214,8 +225,8 @@ def _settings(role: str, room: int) -> dict[str, str]:
         return {"cleanup.policy": "compact", "min.compaction.lag.ms": str(HISTORY_MS)}
     if role == ROLLOUT_EVALUATIONS:
         # Autopilot writes the same keys again and again. Only closed segments are compacted, and a reader reads all. Services for
-        # Kafka refuse segments of less than 50 MiB.
-        return {"cleanup.policy": "compact", "segment.bytes": str(64 * 1024**2)}
+        # Kafka refuse segments of less than 50 MiB, and some refuse the setting: the topic works without it, too.
+        return {"cleanup.policy": "compact", SEGMENT_BYTES: str(64 * 1024**2)}
     return {"cleanup.policy": "compact"} if role == EVALUATIONS else {}
 
 

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import os
 import uuid
+from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
@@ -17,8 +20,13 @@ from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.local.ports import free_ports
 from tests.broker.clients import create_topic, produce
 from tests.consumers.service import vector_service
+from tests.pipeline.pipeline_files import SMALL, load
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+
     from tests.broker.choice import Broker
     from tests.conftest import MakeTopic
 
@@ -92,6 +100,46 @@ def test_topic_that_the_broker_refuses_is_told_with_the_reason(kafka: Broker, tm
     pipeline = pipeline_without_topics(tmp_path, kafka)
     with pytest.raises(TopicError, match=r"topic .*-events-0 could not be created: .*[Rr]eplication"):
         admin.create(admin.Admin(pipeline.client_config()), pipeline, replication=3)
+
+
+class RefusingAdmin:
+    """As Admin, of a hosted Kafka that refuses `segment.bytes`."""
+
+    bootstrap = "127.0.0.1:1"
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+        self.created: dict[str, dict[str, str]] = {}  # name -> settings
+
+    def list_topics(self, **_: object) -> SimpleNamespace:
+        return SimpleNamespace(topics=dict.fromkeys(self.created), cluster_id="hosted")
+
+    def create_topics(self, asked: Sequence[NewTopic], **_: object) -> dict[str, Future[None]]:
+        return {topic.topic: self._answer(topic) for topic in asked}
+
+    def _answer(self, topic: NewTopic) -> Future[None]:
+        answer, settings = Future[None](), dict(topic.config or {})
+        if "segment.bytes" in settings:
+            answer.set_exception(KafkaException(KafkaError(self._code, "segment.bytes is not allowed")))
+        else:
+            self.created[topic.topic] = settings
+            answer.set_result(None)
+        return answer
+
+
+@pytest.mark.parametrize("code", [KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG])
+def test_setting_that_a_hosted_broker_refuses_is_left_out_with_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, code: int
+) -> None:
+    pipeline = load(tmp_path, f"{SMALL}rollout: {{strategy: manual}}\n")
+    client = RefusingAdmin(code)
+    made = admin.create(cast("admin.Admin", client), pipeline, partitions=3)
+    assert pipeline.rollout is not None
+    assert client.created[pipeline.rollout.evaluations] == {"cleanup.policy": "compact"}
+    assert made == [name for _, name in admin.roles(pipeline)]
+    assert sorted(client.created) == sorted(made)
+    [line] = caplog.messages
+    assert line.endswith("is created without segment.bytes, which the broker refuses: segment.bytes is not allowed")
 
 
 def test_broker_that_is_away_is_told_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
