@@ -175,9 +175,22 @@ def utc_time(text: str) -> int:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"expected a time such as 2026-05-01 or 2026-05-01T12:30Z, found {text!r}"
+            "expected a date, or a date with a time (UTC without a zone), such as 2026-05-01 or 2026-05-01T12:30Z, found "
+            f"{text!r}{_with_today(text)}"
         ) from None
     return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _with_today(text: str) -> str:
+    """If the text is a time without a date: what to write for today."""
+    from datetime import UTC, datetime  # noqa: PLC0415  (slow)
+
+    written = f"{datetime.now(UTC):%Y-%m-%d}T{text}"
+    try:
+        found = datetime.fromisoformat(written)
+    except ValueError:
+        return ""
+    return f", which has no date. For today, write {written}{'' if found.tzinfo else 'Z'}"
 
 
 def _whole(text: str, expected: str, *, least: int = 0, most: float = math.inf) -> int:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 EVENTS = 3000
 BETTER, UNDECIDED = 0, 5
+TODAY = datetime.now(UTC).strftime("%Y-%m-%d")
 
 
 @dataclass(frozen=True)
@@ -240,7 +241,12 @@ def test_routing_of_predictions_is_checked_by_the_control_topic(tmp_path: Path, 
         (("--model", "2", "--from", "2026-01-02", "--to", "2026-01-01"), "expected the earlier time first"),
         (("--model", "2", "--from", "2026-01-02", "--to", "2999-01-01"), "this is in the future"),
         (("--model", "0", "--from", "2026-01-01", "--to", "2026-01-02"), "expected a version from 1 on, found '0'"),
-        (("--model", "2", "--from", "yesterday", "--to", "2026-01-02"), "expected a time such as 2026-05-01"),
+        (
+            ("--model", "2", "--from", "yesterday", "--to", "2026-01-02"),
+            "such as 2026-05-01 or 2026-05-01T12:30Z, found",
+        ),
+        (("--model", "2", "--from", "12:50", "--to", "2026-01-02"), f"no date. For today, write {TODAY}T12:50Z"),
+        (("--model", "2", "--from", "12:50+02:00", "--to", "2026-01-02"), "T12:50+02:00"),
     ],
 )
 def test_wrong_use_is_refused(
