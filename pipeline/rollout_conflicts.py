@@ -182,10 +182,14 @@ def _field_conflicts(pipeline: Pipeline, rollout: Rollout) -> Iterator[tuple[Loc
     asked: list[tuple[Loc, Sequence[str]]] = [(("rollout", "segments"), rollout.segments)]
     if drift is not None:
         asked.append((("rollout", "metrics", "input_drift", "fields"), drift.fields))
-    for place, fields in asked:
-        if missing := [field for field in fields if field not in pipeline.output.include]:
+    included = pipeline.output.include
+    lacking = {place: [field for field in fields if field not in included] for place, fields in asked}
+    # Each message has the fields of all places: whoever follows the first one should not have to follow another.
+    whole = ", ".join(dict.fromkeys([*included, *(field for missing in lacking.values() for field in missing)]))
+    for place, missing in lacking.items():
+        if missing:
             yield (
                 place,
                 f"expected fields of `output.include`, found {', '.join(missing)}: autopilot reads predictions, which have only "
-                f"those. Write `include: [{', '.join([*pipeline.output.include, *missing])}]` under `output:`.",
+                f"those. Write `include: [{whole}]` under `output:`.",
             )

@@ -74,6 +74,7 @@ class PathTypes:
                 and a type is stated, too.
         """
         included = self._pipeline.output.include
+        unknown: list[str] = []  # fields whose type nothing says
         for path, stated in included.items():
             option = included_at(self._pipeline, path)
             place = self._pipeline.at(*option)
@@ -87,10 +88,16 @@ class PathTypes:
             elif self._schema is not None:
                 self.types.setdefault(path, "string")  # of no use: the schema has the type
             elif path not in self.types:
-                raise PlanError(
-                    f"{place}: expected the type of `{path}`, because the events have no schema and the model doesn't read "
-                    f"this field; found none. Write include: {{{path}: text}}, or another of {', '.join(LEAVES)}."
-                )
+                unknown.append(path)
+        if unknown:
+            named = ", ".join(f"`{path}`" for path in unknown)
+            written = ", ".join(f"{path}: text" for path in unknown)
+            place = self._pipeline.at(*included_at(self._pipeline, unknown[0]))
+            these = "this field" if len(unknown) == 1 else "these fields"
+            raise PlanError(
+                f"{place}: expected the type of {named}, because the events have no schema and the model doesn't read {these}; "
+                f"found none. Write include: {{{written}}}, or another of {', '.join(LEAVES)}."
+            )
         return {path: self.types[path] for path in included}
 
     def _time_type(self, path: str) -> str:

@@ -130,7 +130,7 @@ def routing_lines(routing: RoutingCheck) -> Iterator[str]:
             yield f"routing: {count:,} predictions not checked: the control topic has no record of rollout {name} (any more)"
     for name, count in sorted(routing.without_field.items()):
         yield (
-            f"routing: {count:,} predictions not checked: an override names the field {name}, which predictions have only if "
+            f"routing: {count:,} predictions not checked: overrides name {name}, which predictions have only if "
             f"`output.include` names it"
         )
 

@@ -49,7 +49,7 @@ class RoutingCheck:
     )  # `ID revision N` -> predictions; the topic lacks the record
     without_field: Counter[str] = field(
         default_factory=Counter
-    )  # field that an override names -> predictions without it
+    )  # fields that overrides name, with commas -> predictions without them
     examples: list[str] = field(default_factory=list)  # of mismatches: sentences
 
     @classmethod
@@ -92,12 +92,12 @@ class RoutingCheck:
         keys: list[bytes] = []
         for each in predictions:
             event, key = each[1].get("event") or {}, routing_key(each[0], str(each[1]["event_id"]))
-            missing = next((name for name in named if name not in event), None)
-            if missing is None or key in plan.keys:
+            missing = [name for name in named if name not in event]
+            if not missing or key in plan.keys:
                 known.append(each)
                 keys.append(key)
             else:
-                self.without_field[missing] += 1
+                self.without_field[", ".join(missing)] += 1
         if not known:
             return
         fields = {

@@ -54,6 +54,15 @@ def test_usual_canary_is_short(tmp_path: Path) -> None:
     assert [*rollout.quality("classification", labels=True)] == ["accuracy"]
 
 
+def test_fields_that_predictions_lack_are_named_together(tmp_path: Path) -> None:
+    section = "rollout: {segments: [country], metrics: {input_drift: {fields: [amount]}}}\n"
+    found = [
+        line for line in lines_of(tmp_path, BASE + LABELS + section) if "expected fields of `output.include`" in line
+    ]
+    assert len(found) == 2
+    assert all("Write `include: [country, amount]` under `output:`." in line for line in found)
+
+
 def test_without_the_section_there_is_no_rollout(tmp_path: Path) -> None:
     assert load(tmp_path, BASE).rollout is None
 

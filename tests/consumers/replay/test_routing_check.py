@@ -149,9 +149,10 @@ def test_control_topic_that_cannot_be_read_is_told_with_its_reason() -> None:
 
 
 def test_what_can_not_be_checked_is_told() -> None:
-    of = record(2, 100, fields=(FieldOverride("country", frozenset({"DE"}), 1),), keys=((b"k1", 1),))
+    fields = tuple(FieldOverride(name, frozenset({"DE"}), 1) for name in ("country", "home"))
+    of = record(2, 100, fields=fields, keys=((b"k1", 1),))
     check = RoutingCheck.of([of])
-    found = predicted(of, [b"k1", b"k2"], country="DE")
+    found = predicted(of, [b"k1", b"k2"], country="DE", home="DE")
     for _, each in found:
         each["event"] = {}
     check.add(found)  # k1 is known by its own override
@@ -159,4 +160,4 @@ def test_what_can_not_be_checked_is_told() -> None:
     assert (check.checked, check.mismatches, check.seen) == (1, 0, 3)
     lines = list(routing_lines(check))
     assert "has no record of rollout p-1 revision 1" in lines[1]
-    assert "an override names the field country" in lines[2]
+    assert "overrides name country, home, which" in lines[2]

@@ -286,6 +286,14 @@ def test_uses_of_a_field_that_contradict_each_other_are_told(
         plan_without_schema(tmp_path, FLOAT_OF_ID.replace("float32", dtype), **sections)
 
 
+def test_all_included_fields_whose_type_nothing_says_are_named(tmp_path: Path) -> None:
+    sections = {"input": {"format": "json"}, "output": {"format": "json", "include": ["id", "country", "plan"]}}
+    says = "expected the type of `country`, `plan`, because the events have no schema and the model doesn't read these fields"
+    with pytest.raises(PlanError, match=re.escape(says)) as raised:
+        plan_without_schema(tmp_path, FLOAT_OF_ID, **sections)
+    assert "Write include: {country: text, plan: text}" in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("dtype", "form"), [("string", "iso8601"), ("int64", "milliseconds"), ("float64", "milliseconds")]
 )
