@@ -25,6 +25,7 @@ def pipeline_text(name: str, topic: str, event_id: FieldGuess | None, event_time
         f"  topics: [{_yaml(topic)}]",
         "  format: json",
         *_own_fields(event_id, event_time),
+        "  # key: FIELD   # `millstream produce` keys records by this field (millstream docs pipeline)",
         "",
         "output:",
         f"  topic: {_yaml(f'{name}-predictions')}",
@@ -37,8 +38,20 @@ def pipeline_text(name: str, topic: str, event_id: FieldGuess | None, event_time
         "batch:",
         "  max_events: 256",
         "  max_wait: 5ms",
+        "",
+        *_later(name),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _later(name: str) -> Sequence[str]:
+    """Sections that a first pipeline does without."""
+    return (
+        "# True outcomes, which show how good a model is (millstream docs comparison):",
+        f"# labels: {{topic: {_yaml(f'{name}-labels')}, format: json, event_id: FIELD, value: FIELD}}",
+        "# A new version takes over step by step (millstream docs rollouts):",
+        "# rollout: {strategy: manual}",
+    )
 
 
 def _own_fields(event_id: FieldGuess | None, event_time: FieldGuess | None) -> Iterator[str]:

@@ -1,6 +1,27 @@
 from pathlib import Path
 
+from millstream.pipeline.loading import load_pipeline
 from tests.cli.command import millstream
+
+
+def uncommented(file: Path) -> str:
+    """A pipeline file with the sections that `init` leaves as comments."""
+    text = file.read_text(encoding="utf-8")
+    for section in ("labels: ", "rollout: "):
+        assert text.count(f"\n# {section}") == 1
+        text = text.replace(f"\n# {section}", f"\n{section}")
+    return text
+
+
+def test_sections_for_later_are_comments_that_a_pipeline_can_take(tmp_path: Path) -> None:
+    assert millstream("init", tmp_path / "flights").returncode == 0
+    file = tmp_path / "flights" / "pipeline.yaml"
+    file.write_text(uncommented(file), encoding="utf-8")
+    pipeline = load_pipeline(file, {})
+    assert pipeline.labels is not None
+    assert pipeline.rollout is not None
+    for page in ("comparison", "rollouts"):
+        assert f"(millstream docs {page})" in file.read_text(encoding="utf-8")
 
 
 def test_new_folder_holds_a_pipeline_that_checks(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ import yaml
 from onnx import TensorProto, helper
 
 from millstream.consumers.cli import main as cli
+from millstream.pipeline.loading import load_pipeline
 from tests.broker.clients import create_topic, ensure_topic, produce
+from tests.cli.test_init import uncommented
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,6 +65,21 @@ def made(folder: Path, *arguments: object) -> tuple[dict[str, Any], dict[str, An
     assert cli.run(["check", str(folder), "--offline"]) == 0
     pipeline = yaml.safe_load((folder / "pipeline.yaml").read_text())
     return pipeline, yaml.safe_load((folder / "models" / folder.name / "1" / "config.yaml").read_text())
+
+
+def test_what_a_first_pipeline_does_without_is_a_comment(tmp_path: Path) -> None:
+    folder = tmp_path / "orders"
+    made(
+        folder, "--model", model(tmp_path / "model.onnx", [("X", TensorProto.FLOAT, [4])]), "--sample", sample(tmp_path)
+    )
+    file = folder / "pipeline.yaml"
+    text = uncommented(file)
+    assert text.count("\n  # key: FIELD ") == 1
+    file.write_text(text.replace("# key: FIELD ", "key: customer.country "), encoding="utf-8")
+    pipeline = load_pipeline(file, {})
+    assert pipeline.labels is not None
+    assert pipeline.rollout is not None
+    assert (pipeline.labels.topic, pipeline.input.key) == ("orders-labels", "customer.country")
 
 
 def test_one_tensor_gets_the_numeric_fields_and_the_guesses_are_told(
