@@ -372,7 +372,10 @@ class Source:
         self._metrics.set(PAUSED, sum(p[0] in self._paused for p in self._epochs))
         self._reassigned = time.monotonic()
         places = ranges_of((p.topic, p.partition) for p in partitions)
-        log.info("%s %s; now %d partitions%s", kind, places, len(self._epochs), LOST if kind == "lost" else "")
+        # The group's protocol ends a rebalance in which this worker only gave partitions away by assignments of nothing.
+        level = logging.INFO if partitions or not self._epochs else logging.DEBUG
+        lost = LOST if kind == "lost" else ""
+        log.log(level, "%s %s; now %d partitions%s", kind, places, len(self._epochs), lost)
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         self.commits.note(error, partitions)

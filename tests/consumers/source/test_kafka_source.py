@@ -403,6 +403,21 @@ def test_start_is_cleared_on_leaving_where_the_commit_that_would_have_cleared_it
     assert reading.consumer.committed_offsets == {A: (3, "")}
 
 
+def test_rebalance_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    reading = Reading().assigned(A, B)
+    caplog.clear()
+    reading.consumer.revoke(B)
+    reading.assigned().assigned()  # as the group's protocol ends the rebalance
+    reading.read()
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("revoked ")
+    caplog.clear()
+    reading.consumer.revoke(A)
+    reading.assigned()
+    assert caplog.messages[-1] == "assigned nothing; now 0 partitions"
+
+
 def test_start_is_cleared_on_leaving_where_the_last_commit_got_no_answer() -> None:
     reading = Reading().assigned(A)
     reading.read()
