@@ -1,4 +1,4 @@
-"""Checks in a thread of its own whether a version can take part in a rollout: to fetch a version may take an hour."""
+"""Checks in threads of their own whether versions can take part in a rollout: to fetch a version may take an hour."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.rollout.changes import standing
@@ -25,6 +25,8 @@ RETRY: Final = 30.0
 """Seconds after which a version is checked again: its files may have been corrected, or removed."""
 MOST_AGE: Final = 300.0
 """Seconds for which a result counts. It gets older than `RETRY` if nobody asks, or while the version is checked again."""
+MOST_CHECKS: Final = 4
+"""Checks at the same time, with those of versions that nobody asks for any more: nothing can end a check from outside."""
 
 
 class Refusal(str):
@@ -33,31 +35,35 @@ class Refusal(str):
     __slots__ = ()
 
 
+def in_thread(check: Callable[[], None]) -> None:
+    """Run it in a thread of its own."""
+    threading.Thread(target=check, name="version-check", daemon=True).start()
+
+
 class VersionCheck:
-    """See the module. A context manager, which ends the thread. It knows one version: the one that was asked for last."""
+    """See the module. It knows one version: the one that was asked for last. For one thread."""
 
     def __init__(
         self,
         check: Callable[[int, RolloutRecord | None], tuple[Steps, Entry]],
         clock: Callable[[], float] = time.monotonic,
+        run: Callable[[Callable[[], None]], None] = in_thread,
     ) -> None:
         """Args:
         check: version and newest record -> how a rollout of it starts. It raises an error with a message if the version can't
             take part, and may take long. The record counts only for the baseline that it names.
         clock: seconds.
+        run: runs a check.
         """
         self._check = check
         self._clock = clock
-        self._wanted = threading.Condition()
+        self._run = run
+        self._lock = threading.Lock()  # of all below
         self._asked: tuple[int, RolloutVariant | None] | None = None  # version and baseline
-        self._current: RolloutRecord | None = None
-        self._checking: int | None = None  # the version whose check is on its way
+        self._checking: set[tuple[int, RolloutVariant | None]] = set()  # those whose check is on its way
         self._found: tuple[Steps, Entry] | Refusal | None = None  # None: not known yet
         self._found_at = 0.0
-        self._again = math.inf  # when to check it again
-        self._due = False
-        self._ended = False
-        self._thread = threading.Thread(target=self._run, name="version-check", daemon=True)
+        self._again = -math.inf  # when to check it again
 
     def of(self, version: int, current: RolloutRecord | None) -> tuple[Steps, Entry] | str:
         """How a rollout of the version starts, or why it does not start yet: a Refusal if it can't. It returns at once.
@@ -67,60 +73,38 @@ class VersionCheck:
             current: the newest record, if there is one.
         """
         asked = version, None if current is None else standing(current)
-        with self._wanted:
+        with self._lock:
             is_old = self._found is not None and self._clock() - self._found_at >= MOST_AGE
             if asked != self._asked or (is_old and not isinstance(self._found, Refusal)):
-                self._asked, self._current, self._due, self._again = asked, current, True, math.inf
-                self._found = None
-            elif self._clock() >= self._again:
-                self._due, self._again = True, math.inf
-            if self._due:
-                self._wanted.notify()
-            return self._pending(version) if self._found is None else self._found
+                self._asked, self._found, self._again = asked, None, -math.inf
+            is_due = self._clock() >= self._again and asked not in self._checking
+            begins = is_due and len(self._checking) < MOST_CHECKS
+            if begins:
+                self._checking.add(asked)
+        if begins:
+            self._run(lambda: self._look(asked, current))
+        with self._lock:
+            if self._found is not None:
+                return self._found
+            if asked in self._checking:
+                return f"version {version} is being fetched and checked"
+            others = ", ".join(sorted({str(own) for own, _ in self._checking}))
+            return f"version {version} waits: the checks of version {others} have not ended yet"
 
-    def look(self) -> None:
-        """Check the version that was asked for last, if it is due, in the caller's thread."""
-        with self._wanted:
-            asked, current, is_due = self._asked, self._current, self._due
-            self._due = False
-            if asked is None or not is_due:
-                return
-            self._checking = asked[0]
+    def _look(self, asked: tuple[int, RolloutVariant | None], current: RolloutRecord | None) -> None:
         found = self._checked(asked[0], current)
-        with self._wanted:
-            self._checking = None
+        with self._lock:
+            self._checking.remove(asked)
             if asked == self._asked:  # otherwise, another one was asked for meanwhile
                 self._found, self._found_at = found, self._clock()
                 self._again = self._found_at + RETRY
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._wanted:
-            self._ended = True
-            self._wanted.notify()
-
-    def _run(self) -> None:
-        while True:
-            with self._wanted:
-                self._wanted.wait_for(lambda: self._due or self._ended)
-                if self._ended:
-                    return
-            self.look()
-
-    def _pending(self, version: int) -> str:
-        if self._checking is not None and self._checking != version:
-            return f"version {version} waits for the check of version {self._checking}"
-        return f"version {version} is being fetched and checked"
 
     def _checked(self, version: int, current: RolloutRecord | None) -> tuple[Steps, Entry] | Refusal:
         try:
             return self._check(version, current)
         except (WorkerError, InferenceError) as error:
             said = str(error).rstrip(".")
-        except Exception as error:  # a bug must not end the thread
+        except Exception as error:  # a bug must not end autopilot
             log.exception("an unexpected error")
             said = f"unexpected {type(error).__name__}: {error}"
         return Refusal(f"version {version} does not start: {said}")

@@ -98,7 +98,7 @@ def build(pipeline: Pipeline, rollout: Rollout, report: Report, stack: ExitStack
             least_ms=round(rollout.start_after_shadow * 1000),
             least_labels=rollout.least_labels,
         )
-    check = stack.enter_context(VersionCheck(partial(_entry, pipeline)))
+    check = VersionCheck(partial(_entry, pipeline))
     autopilot = Autopilot(
         pipeline,
         Control(reader, lambda own: open_writer(pipeline, store, own)),

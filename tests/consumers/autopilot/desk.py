@@ -34,6 +34,7 @@ from tests.consumers.control.topic_in_memory import PIPELINE, Topic, TopicReader
 from tests.pipeline.pipeline_files import load
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from millstream.consumers.autopilot.looked import Looked
@@ -172,7 +173,8 @@ class Desk:
         self.rollout = self.pipeline.rollout
         if self.rollout.candidate is not None:
             self.candidate = CandidateWatch(lambda: 0, 1)
-        self.check = VersionCheck(self._entry, lambda: self.now / 1000)
+        self._checks: list[Callable[[], None]] = []  # that are still to run
+        self.check = VersionCheck(self._entry, lambda: self.now / 1000, self._checks.append)
         self.report = Report(self.metrics, self, lambda: self.now / 1000)
         self.autopilot = self.hire()
         self._reader = TopicReader(self.topic)
@@ -211,7 +213,8 @@ class Desk:
     def _checked(self, version: int, current: RolloutRecord | None) -> tuple[Steps, Entry] | str:
         self.check.of(version, current)
         if self.is_fetched:
-            self.check.look()
+            while self._checks:
+                self._checks.pop()()
         return self.check.of(version, current)
 
     def _entry(self, version: int, current: RolloutRecord | None) -> tuple[Steps, Entry]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.consumers.autopilot.candidate_watch import CandidateWatch
-from millstream.consumers.autopilot.version_check import MOST_AGE, RETRY, VersionCheck
+from millstream.consumers.autopilot.version_check import MOST_AGE, MOST_CHECKS, RETRY, VersionCheck
 from millstream.consumers.cli.rollout_start import entry_of
 from millstream.consumers.errors import PlanError
 from millstream.consumers.shadow.compared_classes import compared_classes_of
@@ -21,6 +21,7 @@ from tests.inference.models import doubling
 from tests.inference.sources.places import in_memory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from millstream.consumers.rollout.changes import Entry
@@ -72,10 +73,10 @@ class Repository:
 def test_version_is_checked_in_a_thread(tmp_path: Path) -> None:
     repository = Repository(tmp_path)
     repository.add(2)
-    with VersionCheck(repository.check) as check:
-        assert check.of(2, None) == "version 2 is being fetched and checked"
-        wait_until(lambda: not isinstance(check.of(2, None), str), 30, "version 2")
-        found = check.of(2, None)
+    check = VersionCheck(repository.check)
+    assert check.of(2, None) == "version 2 is being fetched and checked"
+    wait_until(lambda: not isinstance(check.of(2, None), str), 30, "version 2")
+    found = check.of(2, None)
     assert not isinstance(found, str)
     assert (found[1].baseline, found[1].candidates) == (1, (2,))
 
@@ -100,18 +101,19 @@ def test_version_that_was_corrected_is_checked_again(tmp_path: Path) -> None:
     now = [0.0]
     repository = Repository(tmp_path)
     repository.add(2, config=b"inputs: [")
-    check = VersionCheck(repository.check, lambda: now[0])
+    due: list[Callable[[], None]] = []
+    check = VersionCheck(repository.check, lambda: now[0], due.append)
     check.of(2, None)
-    check.look()
+    due.pop()()
     refused = check.of(2, None)
     assert isinstance(refused, str)
     assert refused.startswith("version 2 does not start: ")
     repository.add(2)
-    check.look()  # not due yet
     assert check.of(2, None) == refused
+    assert due == []
     now[0] += RETRY
     assert check.of(2, None) == refused  # until it is checked
-    check.look()
+    due.pop()()
     assert not isinstance(check.of(2, None), str)
 
 
@@ -125,47 +127,72 @@ def test_version_that_was_removed_after_its_check_does_not_start(tmp_path: Path)
             raise SourceUnavailable(f"no {version}.")
         return repository.check(version, current)
 
-    check = VersionCheck(checked, lambda: now[0])
+    due: list[Callable[[], None]] = []
+    check = VersionCheck(checked, lambda: now[0], due.append)
     check.of(2, None)
-    check.look()
+    due.pop()()
     assert not isinstance(check.of(2, None), str)
     removed.append(2)
     now[0] += RETRY
     assert not isinstance(check.of(2, None), str)  # until it is checked
-    check.look()
+    due.pop()()
     assert check.of(2, None) == "version 2 does not start: no 2"
     removed.clear()
     now[0] += RETRY
     check.of(2, None)
-    check.look()
+    due.pop()()
     now[0] += MOST_AGE  # nobody has asked meanwhile
     assert check.of(2, None) == "version 2 is being fetched and checked"
 
 
-def test_answer_about_another_version_than_the_newest_one_does_not_count() -> None:
-    asked = []
+def no_version(version: int, _: RolloutRecord | None) -> tuple[Steps, Entry]:
+    raise SourceUnavailable(f"no {version}.")
 
-    def slow(version: int, _: RolloutRecord | None) -> tuple[Steps, Entry]:
-        asked.append(version)
-        if len(asked) == 1:
-            assert check.of(3, None) == "version 3 waits for the check of version 2"
-        raise SourceUnavailable(f"no {version}.")
+
+def test_answer_about_another_version_than_the_newest_one_does_not_count() -> None:
+    due: list[Callable[[], None]] = []
+    check = VersionCheck(no_version, run=due.append)
+    check.of(2, None)
+    assert check.of(3, None) == "version 3 is being fetched and checked"
+    due.pop(0)()
+    assert check.of(3, None) == "version 3 is being fetched and checked"
+    due.pop(0)()
+    assert check.of(3, None) == "version 3 does not start: no 3"
+
+
+def test_version_does_not_wait_for_the_check_of_another_one() -> None:
+    goes_on = threading.Event()
+
+    def slow(version: int, current: RolloutRecord | None) -> tuple[Steps, Entry]:
+        assert version != 2 or goes_on.wait(30)
+        return no_version(version, current)
 
     check = VersionCheck(slow)
     check.of(2, None)
-    check.look()
-    assert check.of(3, None) == "version 3 is being fetched and checked"
-    check.look()
-    assert check.of(3, None) == "version 3 does not start: no 3"
+    wait_until(lambda: check.of(3, None) == "version 3 does not start: no 3", 30, "version 3")
+    assert check.of(2, None) == "version 2 is being fetched and checked"
+    goes_on.set()
+    wait_until(lambda: check.of(2, None) == "version 2 does not start: no 2", 30, "version 2")
+
+
+def test_few_checks_run_at_the_same_time_and_none_twice() -> None:
+    due: list[Callable[[], None]] = []
+    check = VersionCheck(no_version, run=due.append)
+    for version in [*range(2, 2 + MOST_CHECKS), 2, 3]:
+        assert check.of(version, None) == f"version {version} is being fetched and checked"
+    assert check.of(9, None) == "version 9 waits: the checks of version 2, 3, 4, 5 have not ended yet"
+    assert len(due) == MOST_CHECKS
+    due.pop()()
+    assert check.of(9, None) == "version 9 is being fetched and checked"
 
 
 def test_bug_in_a_check_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
     def broken(*_: object) -> tuple[Steps, Entry]:
         raise ZeroDivisionError("bug")
 
-    with VersionCheck(broken) as check:
-        wait_until(lambda: "unexpected ZeroDivisionError: bug" in str(check.of(2, None)), 30, "the first check")
-        wait_until(lambda: "unexpected ZeroDivisionError: bug" in str(check.of(3, None)), 30, "the second check")
+    check = VersionCheck(broken)
+    wait_until(lambda: "unexpected ZeroDivisionError: bug" in str(check.of(2, None)), 30, "the first check")
+    wait_until(lambda: "unexpected ZeroDivisionError: bug" in str(check.of(3, None)), 30, "the second check")
     assert "an unexpected error" in caplog.text
 
 
