@@ -1,7 +1,7 @@
 """Follows the rollout: routes by its newest revision, and has the versions loaded that this revision needs.
 
 Two threads work on it. One reads the control topic, and switches the pool over as soon as it has read a revision. The other one
-loads and unloads versions, which may take long.
+unloads versions, and starts a thread for each version that is to be loaded, which may take long, or never end.
 """
 
 import logging
@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from millstream.consumers.execute.interface import Pool
@@ -147,22 +148,21 @@ class RolloutWatch:
 
     def run(self, *, nice: bool = False) -> None:
         """Load and unload versions until `stop` is set. `nice`: whether loading may have a lower priority."""
-        if nice:
-            lower_priority()
         while not self._stop.is_set():
             self._wake.wait(LOOK_INTERVAL)
             self._wake.clear()
             if self._stop.is_set():
-                return
+                break
             try:
-                self.look_at_versions()
+                self.look_at_versions(nice=nice)
             except Exception:  # as in `follow`
                 log.exception("the versions of the rollout were not looked at")
+        self._versions.wait()  # what is still being loaded can't be closed
 
-    def look_at_versions(self) -> None:
-        """Load what is missing, and unload what nobody needs."""
+    def look_at_versions(self, *, nice: bool = False) -> None:
+        """Begin to load what is missing, and unload what nobody needs. `nice`: as in `run`."""
         self._unload_free()
-        self._load_missing()
+        self._versions.begin(self._wanted(), partial(self._load, nice=nice))
 
     def version_of(self, key: bytes) -> LetterModel | None:
         """The version to which the newest revision routes a key. None: there is no rollout.
@@ -204,14 +204,17 @@ class RolloutWatch:
         versions = self._versions
         return [own for own in self._wanted() if versions.get(own) is None and versions.failure(own) is None]
 
-    def _load_missing(self) -> None:
-        for version in list(self._versions.missing(self._wanted())):
-            if version not in self._wanted() or self._stop.is_set():  # it may have changed meanwhile
-                continue
+    def _load(self, version: int, *, nice: bool) -> None:
+        if nice:
+            lower_priority()
+        try:
             if self._versions.load(version):
                 if (refused := self._versions.failure(version)) is not None:
                     log.warning("%s %s", refused, self._instead_of(version))
-                self._apply()  # at once: the next version may load slowly, or hang
+                self._apply()
+        except Exception:  # as in `follow`
+            log.exception("the rollout was not followed")
+        self._wake.set()  # another version may wait for its turn, or this one is not wanted any more
 
     def _instead_of(self, version: int) -> str:
         """Who answers the events of a version that can't be loaded, as a sentence."""

@@ -56,7 +56,8 @@ class ModelModule:
 
     def forget(self) -> None:
         """Remove the package from `sys.modules`."""
-        for name in [name for name in sys.modules if name == self._name or name.startswith(f"{self._name}.")]:
+        # A copy: other versions may be loaded meanwhile.
+        for name in [name for name in list(sys.modules) if name == self._name or name.startswith(f"{self._name}.")]:
             del sys.modules[name]
 
     def _refusal(self, error: BaseException) -> ModelConfigError:

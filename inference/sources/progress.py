@@ -49,8 +49,8 @@ class Progress:
 class BoundedCalls:
     """Runs calls in a thread of their own, and gives up on one that makes no progress.
 
-    A call can't be stopped from outside. So while a call that was given up still hangs, no other one begins: otherwise, a
-    source that hangs for a day would leave thousands of threads.
+    Several threads may call: a long download must not hold up a question. A call can't be stopped from outside. So while a call
+    that was given up still hangs, no other one begins: otherwise, a source that hangs for a day would leave thousands of threads.
     """
 
     def __init__(self, what: str, quiet: float) -> None:
@@ -60,8 +60,7 @@ class BoundedCalls:
         """
         self._what = what
         self._quiet = quiet
-        self._turn = threading.Lock()
-        self._last: threading.Thread | None = None
+        self._hanging: threading.Thread | None = None  # runs the call that was given up last
 
     def run(self, call: Callable[[Progress], T]) -> T:
         """What the call returns. It gets a `Progress`, which counts from now.
@@ -70,19 +69,17 @@ class BoundedCalls:
             SourceUnavailable: it makes no progress, or an earlier call still hangs.
             Exception: the call's own.
         """
-        with self._turn:
-            if self._last is not None and self._last.is_alive():
-                raise SourceUnavailable(f"{self._what} has not answered an earlier request yet. Check that it runs.")
-            outcome: _Outcome[T] = _Outcome(call)
-            self._last = threading.Thread(target=outcome.run, name="model source", daemon=True)
-            self._last.start()
-            while not outcome.done.wait(CHECK_EVERY):
-                if outcome.progress.quiet() > self._quiet:
-                    raise SourceUnavailable(
-                        f"{self._what} has not answered for {self._quiet:g} s. Check that it runs, and that this machine "
-                        f"reaches it."
-                    )
-            self._last = None
+        if self._hanging is not None and self._hanging.is_alive():
+            raise SourceUnavailable(f"{self._what} has not answered an earlier request yet. Check that it runs.")
+        outcome: _Outcome[T] = _Outcome(call)
+        thread = threading.Thread(target=outcome.run, name="model source", daemon=True)
+        thread.start()
+        while not outcome.done.wait(CHECK_EVERY):
+            if outcome.progress.quiet() > self._quiet:
+                self._hanging = thread
+                raise SourceUnavailable(
+                    f"{self._what} has not answered for {self._quiet:g} s. Check that it runs, and that this machine reaches it."
+                )
         return outcome.result()
 
 

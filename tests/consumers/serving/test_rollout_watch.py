@@ -21,12 +21,13 @@ from millstream.consumers.rollout.revisions import Change, next_record
 from millstream.consumers.rollout.routing import FieldOverride
 from millstream.consumers.rollout.slots import reallocated, whole
 from millstream.consumers.serving.errors import NotServed
-from millstream.consumers.serving.held_versions import RETRY, HeldVersions
+from millstream.consumers.serving.held_versions import MOST_LOADS, RETRY, HeldVersions, in_thread
 from millstream.consumers.serving.loaded import Loaded
 from millstream.consumers.serving.rollout_watch import RolloutWatch
 from millstream.consumers.serving.wanted_now import Target
 from millstream.inference.executors.opened import OpenedModel
 from millstream.inference.model_id import ModelId
+from tests.broker.clients import wait_until
 from tests.consumers.in_memory import batch_of
 from tests.consumers.measured import Measured
 
@@ -52,8 +53,15 @@ def record_of(*shares: int, versions: tuple[int, ...] = (1, 2), **changed: Any) 
 class Scene(Measured):
     """A watch between a control topic, a repository and a pool that are in memory."""
 
-    def __init__(self, record: RolloutRecord | None = None, *, first: int = 1, loads: bool = True) -> None:
-        """`loads`: whether the versions of the record are loaded already."""
+    def __init__(
+        self, record: RolloutRecord | None = None, *, first: int = 1, loads: bool = True, in_threads: bool = False
+    ) -> None:
+        """Args:
+        record: the newest one.
+        first: the version at the start.
+        loads: whether the versions of the record are loaded already.
+        in_threads: whether each version is loaded in a thread of its own; otherwise `look` returns when all are loaded.
+        """
         super().__init__()
         self.now = 100.0
         self.record = record
@@ -70,7 +78,14 @@ class Scene(Measured):
         self.release = threading.Event()  # set: `hang` comes back
         pool = SimpleNamespace(switch_to=self.switched.append, is_in_use=self._is_in_use)
         self.opened = self._loaded(first, None)
-        self.versions = HeldVersions(self.opened, self._find, self, self.metrics, lambda: self.now)
+        self.versions = HeldVersions(
+            self.opened,
+            self._find,
+            self,
+            self.metrics,
+            lambda: self.now,
+            in_thread if in_threads else lambda load: load(),
+        )
         self.watch = RolloutWatch(
             cast("Pool", pool),
             self,
@@ -490,6 +505,34 @@ def test_version_of_a_key_names_the_baseline_while_it_answers_in_place_of_the_ca
     assert found is not None
     assert found.choice is not None
     assert (found.version, found.variant, found.choice.assigned) == (1, "v1", "v2")
+
+
+def test_version_that_hangs_while_it_is_loaded_holds_up_no_other_one() -> None:
+    scene = Scene(record_of(50, 25, 25, versions=(1, 2, 3)), loads=False, in_threads=True)
+    scene.on_load = lambda: scene.hang() if scene.loads[-1] == 2 else None
+    with threads_of(scene):
+        wait_until(lambda: scene.loaded() == [1, 3], 30, "version 3")
+        scene.shift(100, 0, 0, state="rolled_back")
+        wait_until(lambda: scene.unloaded == [3], 30, "version 3 to be unloaded")
+        scene.release.set()
+        wait_until(lambda: scene.unloaded == [3, 2], 30, "the version that came too late to be unloaded")
+        assert scene.loads.count(2) == 1, "it was not loaded again meanwhile"
+
+
+def test_few_versions_are_loaded_at_the_same_time() -> None:
+    versions = tuple(range(1, 4 + MOST_LOADS))
+    scene = Scene(record_of(100, *[0] * (len(versions) - 1), versions=versions), loads=False, in_threads=True)
+    scene.contents = dict.fromkeys(versions, "a")
+    scene.on_load = scene.hang
+    scene.look(3)
+    wait_until(lambda: len(scene.loads) == MOST_LOADS, 30, "the first loads")
+    scene.look(3)
+    assert len(scene.loads) == MOST_LOADS
+    scene.release.set()
+    scene.versions.wait()
+    scene.look()
+    scene.versions.wait()
+    assert scene.loaded() == list(versions)
 
 
 def test_version_that_hangs_while_it_is_loaded_does_not_keep_the_baseline_from_answering(
