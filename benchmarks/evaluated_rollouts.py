@@ -40,6 +40,7 @@ from millstream.consumers.evaluation import label_reading, step_evaluator
 from millstream.consumers.evaluation.judge import levels_of
 from millstream.consumers.evaluation.settings import step_settings
 from millstream.consumers.evaluation.step_evaluator import StepEvaluator
+from millstream.consumers.evaluation.topic import Evaluations
 from millstream.consumers.rollout.changes import Entry, Memory, started_record
 from millstream.consumers.rollout.declared import metric_rules, steps_of
 from millstream.consumers.rollout.progress import ENDED
@@ -136,9 +137,9 @@ class Published:
         """Keep the newest figures of each step."""
         self.figures[figures.rollout, figures.epoch] = figures
 
-    def read(self, *_: object) -> list[StepFigures]:
+    def read(self, *_: object) -> Evaluations:
         """As `read_figures`."""
-        return list(self.figures.values())
+        return Evaluations(list(self.figures.values()))
 
 
 class Simulation:

@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
         args.parser.error("--from: expected a time before --to.")
     refuse_unwritable(args.output)
     telling = Telling()
-    rollouts = [] if pipeline.rollout is None else rollout_sections(read_figures(pipeline, open_store(pipeline)))
+    rollouts = [] if pipeline.rollout is None else rollout_sections(read_figures(pipeline, open_store(pipeline)).steps)
     parts = LiveReport(
         pipeline, Span(start, end), LimitedRetry(SCHEMA_TIMEOUT, say), telling.reading, args.segment
     ).parts(required=not rollouts)

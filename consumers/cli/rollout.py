@@ -12,6 +12,7 @@ import uuid
 
 from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.cli.rollout_figures import (
+    evaluations_of,
     figure_lines,
     figures_as_json,
     figures_of,
@@ -30,6 +31,7 @@ from millstream.consumers.cli.rollout_words import (
     print_table,
     seen_as_json,
     status_lines,
+    step_lines,
     without_rollout,
 )
 from millstream.consumers.control.errors import CommandRefusedError, ControlTopicError
@@ -67,9 +69,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _status(pipeline: Pipeline, reader: ControlReader, seen: list[Seen], args: argparse.Namespace) -> int:
     record, now = reader.record, clock()
-    store, is_idle = open_store(pipeline), record is None or record.state in ENDED
-    found = None if record is None else figures_of(pipeline, store, record)
-    says = idle_of(pipeline, store, now) if is_idle else None
+    published = evaluations_of(pipeline, open_store(pipeline))
+    found = None if record is None else figures_of(published, record)
+    says = idle_of(published, now) if record is None or record.state in ENDED else None
     needed = needed_benefits(pipeline)
     if args.json:
         evaluation = {} if found is None else {"evaluation": figures_as_json(found, needed)}
@@ -109,7 +111,8 @@ def _change(pipeline: Pipeline, reader: ControlReader, args: argparse.Namespace)
     if args.json:
         print(json.dumps(as_json(pipeline, record, "")))
     else:
-        print("\n".join([change_line(record), *map(printable, file_notes(pipeline, record))]))
+        notes = [*step_lines(pipeline, record), *file_notes(pipeline, record)]
+        print("\n".join([change_line(record), *map(printable, notes)]))
     return 0
 
 
@@ -136,11 +139,24 @@ def _commanded(pipeline: Pipeline, reader: ControlReader, args: argparse.Namespa
     _refuse_unread(rollout, command)
     try:
         steps = steps_of(rollout, current.strategy)
+        if args.action == "approve" and steps.shares and current.state in ("running", "inconclusive"):
+            raise CommandRefusedError(_not_passed(pipeline, current))
         return commanded_record(steps, current, command, _change_of(args))
     except BadCommandError as error:
         raise CommandRefusedError(f"{error}.") from None
     except ValueError as error:
         raise ControlTopicError(f"topic {rollout.topic}, revision {current.revision}: {error}.") from None
+
+
+def _not_passed(pipeline: Pipeline, current: RolloutRecord) -> str:
+    """Why a step that is evaluated can't be approved, and what it lacks."""
+    found = figures_of(evaluations_of(pipeline, open_store(pipeline)), current)
+    missing = found if isinstance(found, str) else "; ".join(found.notes).removeprefix("autopilot: hold: ")
+    return (
+        f"approve: the rollout is {current.state}, because its step has not passed yet. A step must pass before somebody can "
+        f"approve the next one. What is missing: {missing.rstrip('.')}. See `millstream rollout status PIPELINE`. `millstream "
+        "rollout step PIPELINE` goes on without the checks."
+    )
 
 
 def _refuse_unread(rollout: Rollout, command: Command) -> None:

@@ -10,7 +10,7 @@ from rich.text import Text
 from millstream.consumers.cli.rollout_words import A_SECOND, span
 from millstream.consumers.evaluation.figures import StepFigures
 from millstream.consumers.evaluation.latency import LATENCY
-from millstream.consumers.evaluation.topic import read_figures, read_idle
+from millstream.consumers.evaluation.topic import Evaluations, read_figures
 from millstream.consumers.rollout.changes import Memory
 from millstream.consumers.rollout.declared import metric_rules
 from millstream.consumers.rollout.judging import Verdict, breaches
@@ -26,13 +26,23 @@ OLD_MS: Final = 60_000  # autopilot publishes every 10 s
 OLD_IDLE_MS: Final = 120_000  # every minute, while no rollout is on its way
 
 
-def figures_of(pipeline: Pipeline, store: SchemaStore, record: RolloutRecord) -> StepFigures | str:
+def evaluations_of(pipeline: Pipeline, store: SchemaStore) -> Evaluations | str:
+    """What autopilot has published, or why it can't be read."""
+    try:
+        return read_figures(pipeline, store)
+    except (TopicsError, SchemaError) as error:
+        return f"not known: {error}"
+
+
+def figures_of(published: Evaluations | str, record: RolloutRecord) -> StepFigures | str:
     """The newest figures of the record's step, or why there are none."""
+    if isinstance(published, str):
+        return published
     try:
         epoch = Memory.of(record).progress.epoch
-        steps = [own for own in read_figures(pipeline, store) if own.rollout == record.rollout]
-    except (TopicsError, SchemaError, ValueError) as error:
+    except ValueError as error:
         return f"not known: {error}"
+    steps = [own for own in published.steps if own.rollout == record.rollout]
     # After the end, the last step's figures are what it was decided on.
     found = [own for own in steps if own.epoch == epoch or record.state in ENDED]
     if not found:
@@ -40,12 +50,9 @@ def figures_of(pipeline: Pipeline, store: SchemaStore, record: RolloutRecord) ->
     return found[-1]
 
 
-def idle_of(pipeline: Pipeline, store: SchemaStore, now: int) -> StepFigures | None:
+def idle_of(published: Evaluations | str, now: int) -> StepFigures | None:
     """What autopilot says while no rollout is on its way; None: it hasn't said anything lately. `now`: ms since the epoch."""
-    try:
-        found = read_idle(pipeline, store)
-    except (TopicsError, SchemaError):
-        return None
+    found = None if isinstance(published, str) else published.idle
     return None if found is None or now - found.now > OLD_IDLE_MS else found
 
 

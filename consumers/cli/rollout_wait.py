@@ -34,7 +34,7 @@ def wait(pipeline: Pipeline, reader: ControlReader, args: argparse.Namespace) ->
         raise CommandRefusedError("wait: there is no rollout. Start one: millstream rollout start PIPELINE")
     until = None if args.timeout is None else time.monotonic() + args.timeout
     waiting, told = _Waiting(pipeline, version, as_json=args.json), ""
-    code = waiting.code_after(reader.record)
+    code = waiting.code_at_begin(reader.record)
     while code is None:
         if until is not None and time.monotonic() >= until:
             return TIMED_OUT
@@ -59,6 +59,16 @@ class _Waiting:
         self._version = version
         self._as_json = as_json
         self._followed = ""  # the rollout's ID
+
+    def code_at_begin(self, record: RolloutRecord | None) -> int | None:
+        """As `code_after`, for the record that is there already: it is printed only if it ends the rollout.
+
+        `start` has printed the one that begins it.
+        """
+        if record is not None and self._is_wanted(record) and record.state not in CODES:
+            self._followed = record.rollout
+            return None
+        return self.code_after(record)
 
     def code_after(self, record: RolloutRecord | None) -> int | None:
         """Print a change that is of the rollout, or ends it; returns the exit code if it does. None: there is no record."""

@@ -17,10 +17,10 @@ from millstream.consumers.rollout.changes import Memory, allowed, standing
 from millstream.consumers.rollout.declared import metric_rules, steps_of
 from millstream.consumers.rollout.judging import Levels
 from millstream.consumers.rollout.power import required_events
-from millstream.consumers.rollout.progress import ENDED
+from millstream.consumers.rollout.progress import ENDED, Progress
 from millstream.consumers.rollout.record import RolloutRecord
 from millstream.consumers.rollout.slots import percent
-from millstream.consumers.rollout.steps import listed_commands
+from millstream.consumers.rollout.steps import Steps, following_step, listed_commands
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable
 from millstream.pipeline.rollout_section import BASELINE, Rollout
@@ -64,6 +64,38 @@ def change_line(record: RolloutRecord) -> str:
         f"{_time(record.at)} revision {record.revision}: {record.action} by {record.by}{marks}: {_shares(record)}, "
         f"{record.state} ({record.reason})"
     )
+
+
+def step_lines(pipeline: Pipeline, record: RolloutRecord) -> list[str]:
+    """After `set --share` and `resume`: with which step the rollout goes on, and what comes after it."""
+    steps = steps_of(rollout_of(pipeline), record.strategy)
+    if not steps.shares or record.action not in ("set", "resume"):
+        return []
+    progress = Memory.of(record).progress
+    share = percent(progress.share)
+    if progress.share == SLOTS:
+        begun, after = f"the watch at {share}", "the candidate is promoted"
+    else:
+        begun = f"{_step_of(steps, progress) or 'a step'} at {share}"
+        after = _after(steps, progress)
+    goes_on = f"`resume` begins {begun}" if record.state == "paused" else f"{begun} has begun"
+    return [f"next      {goes_on} anew: what was evaluated before doesn't count. When it has passed, {after}"]
+
+
+def _after(steps: Steps, progress: Progress) -> str:
+    """What comes after the current step."""
+    following = following_step(steps, progress)
+    if following >= len(steps.shares) and steps.finish == "report":
+        return "the test is concluded"
+    share = steps.shares[following] if following < len(steps.shares) else SLOTS
+    approved = ", if somebody approves it" if following in steps.approvals else ""
+    return f"the candidate gets {percent(share)}{approved}"
+
+
+def _step_of(steps: Steps, progress: Progress) -> str:
+    """The current step's number; empty if it is none of the strategy's."""
+    rest = " before 100 %" if steps.finish == "promote" else ""
+    return f"step {progress.step + 1} of {len(steps.shares)}{rest}" if progress.step < len(steps.shares) else ""
 
 
 def history_table(seen: Sequence[Seen]) -> Table:
@@ -135,6 +167,7 @@ def _section_lines(pipeline: Pipeline) -> list[str]:
             arms = ", ".join(map(str, rollout.arms or ()))
             return [
                 f"bandit of versions {arms} beside the baseline: shares follow `{_reward(pipeline)}`",
+                _latency_line(rollout),
                 f"errors, latency and quality are evaluated anew every {_span(rollout.longest)}",
             ]
         case "manual":
@@ -145,10 +178,21 @@ def _section_lines(pipeline: Pipeline) -> list[str]:
     return [
         what,
         f"each step takes {_span(rollout.bake)}{labels} or more, and is judged by {judged}; {acts}",
+        _latency_line(rollout),
         f"a step that takes longer than {_span(rollout.longest)} is inconclusive: it is held, and may still pass",
         *_ending_lines(rollout),
         *(_size_lines(pipeline, steps.shares[0]) if rollout.strategy == "ab" else ()),
     ]
+
+
+def _latency_line(rollout: Rollout) -> str:
+    """The limit of the model calls' time."""
+    limit, quantile = rollout.metrics.latency.at_most, rollout.metrics.latency.quantile
+    which = f"slowest {100 * (1 - quantile):.3g} % of events" if quantile else "events"
+    return (
+        f"latency: the model calls of the candidate's {which} may take {limit:g} times as long as the baseline's. It passes "
+        "when they are shown to take less, and is breached when they are shown to take more"
+    )
 
 
 def _ending_lines(rollout: Rollout) -> list[str]:
@@ -198,8 +242,7 @@ def _state(pipeline: Pipeline, record: RolloutRecord, now: int, seen: Sequence[S
     if record.state in ENDED:
         return f"{record.state}, since {_time(_since(record, seen))}; {commands}"
     steps = steps_of(rollout_of(pipeline), record.strategy)
-    rest = " before 100 %" if steps.finish == "promote" else ""
-    where = f", step {progress.step + 1} of {len(steps.shares)}{rest}" if progress.step < len(steps.shares) else ""
+    where = f", {step}" if (step := _step_of(steps, progress)) else ""
     advice = ", autopilot only advises" if _mode(steps.mode, record) == "advise" else ""
     since = _since(record, seen) if record.state in _WAITING else progress.since
     return f"{record.state}{where}{advice}, since {_time(since)} ({span(now - since)}); {commands}"

@@ -70,7 +70,7 @@ class StepEvaluator:
             SchemaUnavailable: the registry does not answer.
         """
         settings, store = step_settings(pipeline, record), open_store(pipeline)
-        steps = read_figures(pipeline, store)
+        steps = read_figures(pipeline, store).steps
         self.settings = with_enough_before(settings, steps, sample_rate(pipeline, record))
         self.state = StepState(self.settings, earlier_ratios(steps, record.rollout, settings.epoch))
         client = pipeline.client_config()

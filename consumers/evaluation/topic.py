@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -64,20 +64,23 @@ class FiguresPublisher:
         self._writer = writer  # one that has failed writes nothing any more
 
 
-def read_figures(pipeline: Pipeline, store: SchemaStore) -> list[StepFigures]:
-    """The newest figures of each step that the topic still has, in the order of rollouts and steps.
+class Evaluations(NamedTuple):
+    """What the topic has."""
+
+    steps: list[StepFigures]  # the newest figures of each step that it still has, in the order of rollouts and steps
+    idle: StepFigures | None = None  # the newest `idle_figures` of the pipeline; None: there are none
+
+
+def read_figures(pipeline: Pipeline, store: SchemaStore) -> Evaluations:
+    """Read the topic to its end.
 
     Raises:
         BrokerUnreachableError, TopicError: the topic can't be read.
         SchemaUnavailable: the registry does not answer.
     """
-    return [own for own in _read(pipeline, store) if own.epoch != IDLE]
-
-
-def read_idle(pipeline: Pipeline, store: SchemaStore) -> StepFigures | None:
-    """The newest `idle_figures` of the pipeline; None: there are none. Raises as `read_figures`."""
-    found = [own for own in _read(pipeline, store) if own.epoch == IDLE and own.pipeline == pipeline.name]
-    return found[-1] if found else None
+    found = _read(pipeline, store)
+    idle = [own for own in found if own.epoch == IDLE and own.pipeline == pipeline.name]
+    return Evaluations([own for own in found if own.epoch != IDLE], idle[-1] if idle else None)
 
 
 def _read(pipeline: Pipeline, store: SchemaStore) -> list[StepFigures]:

@@ -183,13 +183,13 @@ def _passed(steps: Steps, progress: Progress, found: Evaluation) -> Decision:
     reason = f"{which} passed: {told}"
     if progress.state == "watching":
         return Decision("promote", reason, replace(progress, state="promoted"))
-    if _following(steps, progress) in steps.approvals:
+    if following_step(steps, progress) in steps.approvals:
         return Decision("await_approval", reason, replace(progress, state="awaiting_approval"))
     return _next_step(steps, progress, found.now, reason)
 
 
 def _next_step(steps: Steps, progress: Progress, now: int, reason: str) -> Decision:
-    following = _following(steps, progress)
+    following = following_step(steps, progress)
     if following < len(steps.shares):
         return Decision("step", reason, progress.begun(following, steps.shares[following], now))
     if steps.finish == "report":
@@ -197,14 +197,6 @@ def _next_step(steps: Steps, progress: Progress, now: int, reason: str) -> Decis
     if steps.watch_ms:
         return Decision("watch", reason, progress.begun(following, SLOTS, now, "watching"))
     return Decision("promote", reason, replace(progress, state="promoted", share=SLOTS))
-
-
-def _following(steps: Steps, progress: Progress) -> int:
-    """The next step with a larger share: a person may have set one between two steps. After the last one, it is 100 %."""
-    following = progress.step + 1
-    while following < len(steps.shares) and steps.shares[following] <= progress.share:
-        following += 1
-    return following
 
 
 def _hold(progress: Progress, reason: str) -> Decision:
@@ -255,6 +247,14 @@ def commanded(
             return Decision("set", reason, progress.begun(progress.step, share, now, after))
     decision = _next_step(steps, progress, now, reason)
     return replace(decision, emergency=command == "step")
+
+
+def following_step(steps: Steps, progress: Progress) -> int:
+    """The next step with a larger share: a person may have set one between two steps. After the last one, it is 100 %."""
+    following = progress.step + 1
+    while following < len(steps.shares) and steps.shares[following] <= progress.share:
+        following += 1
+    return following
 
 
 def allowed_commands(progress: Progress) -> tuple[str, ...]:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import shutil
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import pytest
 import yaml
 
 from millstream.consumers.cli import main as cli
 from millstream.consumers.cli import rollout
+from millstream.consumers.cli.rollout_figures import evaluations_of
 from millstream.consumers.cli.usage.rollout import STRATEGIES, field_override, hex_override, key_override, named_share
 from millstream.consumers.control.writer import ControlWriter
-from millstream.consumers.evaluation.figures import idle_figures
+from millstream.consumers.evaluation import topic as evaluation_topic
+from millstream.consumers.evaluation.figures import StepFigures, WindowFigures, idle_figures
+from millstream.consumers.evaluation.topic import Evaluations
 from millstream.consumers.rollout.power import required_events
 from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.rollout_section import Strategy
@@ -61,8 +64,7 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
     monkeypatch.setattr(rollout, "require_control_topic", lambda *_: None)
     monkeypatch.setattr(rollout, "open_reader", reader)
     monkeypatch.setattr(rollout, "open_writer", writer)
-    monkeypatch.setattr(rollout, "figures_of", lambda *_: "not read here")
-    monkeypatch.setattr(rollout, "idle_of", lambda *_: None)
+    monkeypatch.setattr(rollout, "evaluations_of", lambda *_: "not read here")
     return made
 
 
@@ -140,13 +142,81 @@ def test_canary_goes_by_the_files_steps(
     service = service_of(tmp_path, section={"least_labels": 0, "steps": [2, 20], "approve": [20], "candidate": 3})
     run(service, "start", "--by", "bob")
     assert state(service)["reason"] == f"{NAME} 3 starts at 2 %"
-    assert "approve: the rollout of" in run(service, "approve", *WHY, code=1)
+    assert "approve: the rollout is running, because its step has not passed" in run(service, "approve", *WHY, code=1)
     run(service, "step", *WHY)
     assert (state(service)["variants"][1]["share"], state(service)["emergency"]) == (20, True)
     assert "state     running, step 2 of 2" in run(service, "status")
     run(service, "rollback", *WHY)
     assert state(service)["state"] == "rolled_back"
     assert len(topic.rows) == 3
+
+
+def test_set_and_resume_say_with_which_step_the_rollout_goes_on(
+    tmp_path: Path, topic: Topic, run: Callable[..., str]
+) -> None:
+    section = {"least_labels": 0, "steps": [1, 5, 25, 50], "approve": [25], "candidate": 3}
+    service = service_of(tmp_path, section=section)
+    run(service, "start", *WHY)
+    run(service, "step", *WHY)
+    run(service, "pause", *WHY)
+    after = "anew: what was evaluated before doesn't count. When it has passed, the candidate gets"
+    assert run(service, "set", "--share", "10%", *WHY).splitlines()[1:] == [
+        f"next      `resume` begins step 2 of 4 before 100 % at 10 % {after} 25 %, if somebody approves it"
+    ]
+    assert run(service, "set", "--share", "30%", *WHY).splitlines()[1:] == [
+        f"next      `resume` begins step 2 of 4 before 100 % at 30 % {after} 50 %"
+    ]
+    assert run(service, "resume", *WHY).splitlines()[1:] == [
+        f"next      step 2 of 4 before 100 % at 30 % has begun {after} 50 %"
+    ]
+    assert len(run(service, "pause", *WHY).splitlines()) == 1
+    assert "`resume` begins the watch at 100 % anew: " in run(service, "set", "--share", "100%", *WHY)
+    assert "the watch at 100 % has begun anew: " in run(service, "resume", *WHY)
+    assert topic.rows != []
+
+
+def test_step_that_has_not_passed_cannot_be_approved_and_what_it_lacks_is_told(
+    tmp_path: Path,
+    topic: Topic,
+    run: Callable[..., str],
+    state: Callable[[Service], Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service = service_of(tmp_path, section={"least_labels": 0, "steps": [2, 20], "approve": [20], "candidate": 3})
+    run(service, "start", *WHY)
+    record = state(service)
+    window = WindowFigures(None, None, ())
+    notes = ("autopilot: hold: the step has taken 12 of 600 s",)
+    found = StepFigures(record["pipeline"], record["rollout"], 1, 1, 0, 1, 0.0, 0, notes, (), (), (), window, ())
+    monkeypatch.setattr(rollout, "evaluations_of", lambda *_: Evaluations([found]))
+    said = run(service, "approve", *WHY, code=1)
+    assert "its step has not passed yet. A step must pass before somebody can approve the next one" in said
+    assert "What is missing: the step has taken 12 of 600 s. See `millstream rollout status " in said
+    assert len(topic.rows) == 1
+
+
+def test_status_reads_the_evaluations_once(
+    tmp_path: Path, topic: Topic, run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, read = service_of(tmp_path), list[object]()
+    run(service, "start", "3", *WHY)
+    run(service, "rollback", *WHY)
+    monkeypatch.setattr(rollout, "evaluations_of", evaluations_of)
+
+    class AtEnd:
+        """As SinceReader, of a topic without records."""
+
+        is_at_end = True
+
+        def __enter__(self) -> Self:
+            read.append(self)
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(evaluation_topic, "SinceReader", lambda *_: AtEnd())
+    assert "not yet" not in run(service, "status")
+    assert (len(read), len(topic.rows)) == (1, 2)
 
 
 def test_overrides_are_shown_and_kept_until_the_end(
@@ -300,6 +370,14 @@ def test_wait_tells_the_end_by_its_exit_code(
     assert f"{'restart' if ends == 'start' else ends} by alice" in said
 
 
+def test_start_that_is_waited_for_is_printed_once(tmp_path: Path, topic: Topic, run: Callable[..., str]) -> None:
+    service = service_of(tmp_path)
+    said = run(service, "start", "3", *WHY)
+    topic.while_waiting.append(lambda: cli.run(["rollout", "promote", str(service.file), *WHY]))
+    said += run(service, "wait", "3", "--json", "--timeout", "1m")
+    assert (said.count("start by alice"), changes_of(said)) == (1, ["promote"])
+
+
 def test_wait_for_a_version_that_starts_later(tmp_path: Path, topic: Topic, run: Callable[..., str]) -> None:
     service = service_of(tmp_path)
     run(service, "start", "3", *WHY)
@@ -323,10 +401,10 @@ def changes_of(said: str) -> list[str]:
 @pytest.mark.parametrize(
     ("commands", "code", "changes"),
     [
-        (["set --share 5%", "pause", "rollback"], 4, ["start", "set", "pause", "rollback"]),
-        (["promote", "start 4"], 0, ["start", "promote"]),
-        (["rollback", "start 4", "promote"], 4, ["start", "rollback"]),
-        (["set --share 5%", "start 4", "promote"], 7, ["start", "set", "restart"]),
+        (["set --share 5%", "pause", "rollback"], 4, ["set", "pause", "rollback"]),
+        (["promote", "start 4"], 0, ["promote"]),
+        (["rollback", "start 4", "promote"], 4, ["rollback"]),
+        (["set --share 5%", "start 4", "promote"], 7, ["set", "restart"]),
     ],
 )
 def test_wait_sees_each_change_however_many_come_at_once(
@@ -370,7 +448,7 @@ def test_wait_goes_over_to_a_topic_that_was_created_anew(tmp_path: Path, topic: 
     run(service, "start", "3", *WHY)
     topic.while_waiting += [topic.recreate, lambda: topic.rows.append((b"other", b"whatever"))]
     topic.while_waiting.append(lambda: cli.run(["rollout", "start", str(service.file), "3", *WHY]))
-    assert changes_of(run(service, "wait", "--json", "--timeout", "1m", code=7)) == ["restart", "start"]
+    assert changes_of(run(service, "wait", "--json", "--timeout", "1m", code=7)) == ["start"]
 
 
 def test_arms_are_different_and_not_too_many(tmp_path: Path, topic: Topic, run: Callable[..., str]) -> None:
@@ -432,6 +510,8 @@ def test_check_says_what_the_section_means(tmp_path: Path, capsys: pytest.Captur
         "rollout   canary of version latest: 1 %, 5 %, 25 %, 50 %, then 100 %",
         "rollout   each step takes 10 min, 500 labels or more, and is judged by accuracy, errors, dead_letters, latency; a "
         "breach leads to rollback",
+        "rollout   latency: the model calls of the candidate's slowest 20 % of events may take 1.5 times as long as the "
+        "baseline's. It passes when they are shown to take less, and is breached when they are shown to take more",
         "rollout   a step that takes longer than 1 d is inconclusive: it is held, and may still pass",
         "rollout   at 100 %, the candidate is watched for 1 h, and then promoted",
         "rollout   overrides by carrier: `millstream replay` can't check them, because predictions don't have the field. Add it "
@@ -478,7 +558,7 @@ def test_status_shows_what_autopilot_says_while_no_rollout_is_on_its_way(
 ) -> None:
     service = service_of(tmp_path)
     says = idle_figures(NAME, 0, rollout.clock() - 5_000, "autopilot: would start version 3: it arrived")
-    monkeypatch.setattr(rollout, "idle_of", lambda *_: says)
+    monkeypatch.setattr(rollout, "evaluations_of", lambda *_: Evaluations([], says))
     assert "next      autopilot: would start version 3: it arrived (5" in run(service, "status")
     assert state(service)["autopilot"]["notes"] == ["autopilot: would start version 3: it arrived"]
     run(service, "start", "3", *WHY)

@@ -140,7 +140,7 @@ def test_ab_test_ends_with_a_report(kafka: Broker, tmp_path: Path) -> None:
         record = live.wait_state("concluded")
     assert (record.action, record.shares) == ("conclude", (6000, 4000))
     assert live.account()["canary"] > 0
-    [figures] = read_figures(live.pipeline, open_store(live.pipeline))
+    [figures] = read_figures(live.pipeline, open_store(live.pipeline)).steps
     assert figures.notes[0].startswith("autopilot: conclude")
     verdicts = {own.metric: own for own in figures.candidates[0].verdicts if own.segment is None}
     error = verdicts["absolute_error"]

@@ -42,6 +42,6 @@ def test_version_that_arrives_goes_to_100_percent_on_late_labels(
     assert record.shares == (0, 10_000)
     assert "revision 2: watch by autopilot: primary (version 1) 0 %, canary (version 2) 100 %, watching" in log
     assert live.account()["canary"] > 0
-    [first, *_] = read_figures(live.pipeline, open_store(live.pipeline))
+    [first, *_] = read_figures(live.pipeline, open_store(live.pipeline)).steps
     assert first.notes[0].startswith("autopilot: watch: all metrics passed: ")
     assert first.candidates[0].labels >= 50

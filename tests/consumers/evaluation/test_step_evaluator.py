@@ -19,7 +19,7 @@ from millstream.consumers.evaluation.label_reading import LabelReading
 from millstream.consumers.evaluation.records import key_of
 from millstream.consumers.evaluation.settings import step_settings
 from millstream.consumers.evaluation.step_evaluator import StepEvaluator
-from millstream.consumers.evaluation.topic import FiguresPublisher, read_figures, read_idle
+from millstream.consumers.evaluation.topic import FiguresPublisher, read_figures
 from millstream.consumers.rollout.progress import Progress
 from millstream.consumers.schema_store import open_store
 from millstream.topics.errors import BrokerUnreachableError, TopicError
@@ -121,7 +121,7 @@ def test_figures_are_published_and_the_next_step_goes_on_with_the_sample_ratio(p
     publisher = FiguresPublisher(pipeline, store)
     publisher.publish(replace(figures, now=figures.now - 1, notes=("older",)))
     publisher.publish(figures)
-    assert read_figures(pipeline, store) == [figures]
+    assert read_figures(pipeline, store).steps == [figures]
     assert pipeline.rollout is not None
     written = read_all(str(pipeline.client_config()["bootstrap.servers"]), pipeline.rollout.evaluations)
     places = [None, *range(len(figures.windows))]
@@ -150,20 +150,20 @@ def test_figures_are_published_again_after_a_record_was_refused(pipeline: Pipeli
     with pytest.raises(TopicError, match=rf"could not be written to topic {small}"):
         publisher.publish(replace(figures, notes=tuple(f"{number:0>100000}" for number in range(2))))
     publisher.publish(figures)
-    assert read_figures(pipeline, store) == [figures]
+    assert read_figures(pipeline, store).steps == [figures]
 
 
 def test_what_autopilot_says_without_a_rollout_is_no_step(pipeline: Pipeline) -> None:
     store = open_store(pipeline)
-    assert read_idle(pipeline, store) is None
+    assert read_figures(pipeline, store).idle is None
     publisher = FiguresPublisher(pipeline, store)
     publisher.publish(idle_figures("other", 0, NOW, "of another pipeline on the same topic"))
     for minute, note in enumerate(("would start version 2", "nothing to do")):
         publisher.publish(idle_figures(pipeline.name, 7, NOW + minute * MINUTE, note))
-    found = read_idle(pipeline, store)
+    found = read_figures(pipeline, store).idle
     assert found is not None
     assert (found.notes, found.revision, found.now) == (("nothing to do",), 7, NOW + MINUTE)
-    assert read_figures(pipeline, store) == []
+    assert read_figures(pipeline, store).steps == []
 
 
 @pytest.mark.full
