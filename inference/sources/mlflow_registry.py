@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -171,16 +172,44 @@ class MlflowRegistry:
     def _settings(self) -> Iterator[None]:
         """The environment that MLflow's client reads: it takes its credentials and its time limits from nowhere else."""
         bounds = {name: value for name, value in _BOUNDS.items() if name not in os.environ}
-        before = {name: os.environ.get(name) for name in (*bounds, *self._environment)}
-        os.environ.update({**bounds, **self._environment})
+        with _ENVIRONMENT.having({**bounds, **self._environment}):
+            yield
+
+
+class _Environment:
+    """The process has one environment, and several threads may use MLflow's client: the last one restores it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # of all below
+        self._users = 0
+        self._before: dict[str, str | None] = {}
+
+    @contextmanager
+    def having(self, wanted: Mapping[str, str]) -> Iterator[None]:
+        """Set these variables meanwhile."""
+        with self._lock:
+            self._users += 1
+            for name in wanted.keys() - self._before.keys():
+                self._before[name] = os.environ.get(name)
+            os.environ.update(wanted)
         try:
             yield
         finally:
-            for name, value in before.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    self._restore()
+
+    def _restore(self) -> None:
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        self._before.clear()
+
+
+_ENVIRONMENT = _Environment()
 
 
 def _installed() -> Any:

@@ -375,6 +375,20 @@ def test_call_that_hangs_is_given_up_and_no_other_one_begins() -> None:
     assert calls.run(lambda _: 7) == 7
 
 
+def test_long_call_holds_up_no_other_one() -> None:
+    calls, stop = BoundedCalls("the store", quiet=60), threading.Event()
+    long = threading.Thread(target=calls.run, args=(lambda _: stop.wait(60),))
+    long.start()
+    found: list[int] = []
+    short = threading.Thread(target=lambda: found.append(calls.run(lambda _: 7)))
+    short.start()
+    short.join(30)
+    is_there = found == [7]
+    stop.set()
+    long.join()
+    assert is_there
+
+
 def test_folder_that_hangs_is_given_up_and_read_again_once_it_answers(tmp_path: Path) -> None:
     (tmp_path / "m" / "1").mkdir(parents=True)
     aliases = tmp_path / "m" / "aliases.yaml"
