@@ -155,6 +155,9 @@ class Autopilot:
         if doubt:
             reading = replace(reading, doubts=(doubt, *reading.doubts))
         choice = choose(self._rollout, record, memory, reading)
+        if reading.absence and choice.decision.action == "hold":  # the other reasons follow from this one
+            reason = f"{reading.absence}; {choice.decision.reason}"
+            choice = replace(choice, decision=replace(choice.decision, reason=reason))
         self._report.step(reading, choice.found, memory.progress.since)
         told = ""
         if choice.decision.action not in BACK and not doubt:

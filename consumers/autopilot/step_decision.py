@@ -25,7 +25,7 @@ def decide(steps: Steps, progress: Progress, found: Evaluation, doubts: tuple[st
         found: the evaluation of its step.
         doubts: of `doubts`.
     """
-    decision = decided(steps, progress, replace(found, invalid=(*found.invalid, *doubts)))
+    decision = decided(steps, progress, replace(found, invalid=(*doubts, *found.invalid)))
     if doubts and decision.action in FORWARD:  # at 100 %, an invalid comparison doesn't hold, but a doubt does
         return Decision("hold", "; ".join(doubts), progress)
     return decision

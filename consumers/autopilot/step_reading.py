@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from millstream.consumers.autopilot.doubts import Sight, doubts
+from millstream.consumers.autopilot.doubts import FOLLOWED_MS, Sight, doubts
 from millstream.schemas.errors import SchemaUnavailable
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class Reading:
     now: int  # by this machine's clock, ms since the epoch
     until: int  # the time as of which to evaluate
     doubts: tuple[str, ...]
+    absence: str = ""  # that no worker runs, if no prediction came lately, as a sentence
 
     def evaluation(self, candidate: int = 1) -> Evaluation:
         """As of what was read; its time is that of the clock."""
@@ -85,13 +86,20 @@ class StepReading:
     If labels can't be read, it goes on without them: errors and latency still roll back, and a doubt holds everything else.
     """
 
-    def __init__(self, open_evaluator: Callable[[RolloutRecord], Evaluator], now: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        open_evaluator: Callable[[RolloutRecord], Evaluator],
+        now: Callable[[], int],
+        absence: Callable[[], str] = str,
+    ) -> None:
         """Args:
         open_evaluator: opens one for the newest record. It connects, and raises as `StepEvaluator`.
         now: ms since the epoch.
+        absence: says that no worker runs, as `WorkerWatch.absence`; asked only if no prediction came lately.
         """
         self._open = open_evaluator
         self._now = now
+        self._absence = absence
         self._key: tuple[object, ...] | None = None  # of the evaluator's step
         self._evaluator: Evaluator | None = None
 
@@ -123,7 +131,9 @@ class StepReading:
         rewards: tuple[str, ...] = ()
         if record.strategy == "bandit" and evaluator.read_until < progress.since:
             rewards = (f"rewards of before the step are read first: {evaluator.behind:,} records are not read yet",)
-        return Reading(evaluator, now, until, (*labels, *rewards, *doubts(record, sight)))
+        newest = sight.arrivals.newest
+        absence = self._absence() if newest is None or now - newest > FOLLOWED_MS else ""
+        return Reading(evaluator, now, until, (*labels, *rewards, *doubts(record, sight)), absence)
 
     def close(self) -> None:
         """Close the evaluator."""

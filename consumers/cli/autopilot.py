@@ -20,6 +20,7 @@ from millstream.consumers.autopilot.starts import Starts
 from millstream.consumers.autopilot.step_reading import StepReading
 from millstream.consumers.autopilot.version_check import VersionCheck
 from millstream.consumers.autopilot.webhook import WebhookThread
+from millstream.consumers.autopilot.worker_watch import WorkerWatch
 from millstream.consumers.cli.arguments import metrics_host
 from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.cli.log_lines import log_to_stderr
@@ -85,7 +86,7 @@ def build(pipeline: Pipeline, rollout: Rollout, report: Report, stack: ExitStack
     """Connect all parts. `stack` closes them."""
     store = open_store(pipeline)
     reader = stack.enter_context(open_reader(pipeline, store, lambda said: log.warning("%s", said)))
-    reading = partial(StepReading, partial(StepEvaluator, pipeline), now_ms)
+    reading = partial(StepReading, partial(StepEvaluator, pipeline), now_ms, WorkerWatch(pipeline).absence)
     candidate = None
     if rollout.candidate is not None:
         find = partial(_candidate, PipelineModels(pipeline), rollout.candidate)

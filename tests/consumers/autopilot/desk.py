@@ -164,6 +164,7 @@ class Desk:
     opened: list[FakeEvaluator] = field(default_factory=list)
     asked: list[tuple[int, int]] = field(default_factory=list)  # times of rewards
     refusals: dict[int, Exception] = field(default_factory=dict)  # versions that can't take part
+    absence: str = ""  # what says that no worker runs
     is_fetched: bool = True  # whether versions are checked at once
     shadows: tuple[RolloutRecord, ...] = ()
     metrics: AutopilotMetrics = field(default_factory=lambda: AutopilotMetrics(PIPELINE))
@@ -201,7 +202,7 @@ class Desk:
         )
 
     def _reading(self) -> StepReading:
-        return StepReading(self._open, lambda: self.now)
+        return StepReading(self._open, lambda: self.now, lambda: self.absence)
 
     def _writer(self, reader: Reader) -> ControlWriter:
         return ControlWriter(reader, lambda: TopicTransaction(self.topic), ROLLOUT.reserved_id)

@@ -162,6 +162,22 @@ def test_predictions_that_are_not_read_yet_are_not_missed(tmp_path: Path) -> Non
     assert "no prediction since the step began" in desk.look().reason
 
 
+def test_that_no_worker_runs_comes_first(tmp_path: Path) -> None:
+    desk = desk_of(tmp_path)
+    desk.absence = "no worker runs: the consumer group flights has no member"
+    desk.start(2)
+    desk.found.labels = 0
+    assert desk.look(5).reason.startswith("0 of 500 matured labels"), "predictions come"
+    desk.found.arrivals = Arrivals(0)
+    for minutes in (0.2, 5):
+        desk.look(minutes)
+        assert desk.published[-1].notes[0].startswith(f"autopilot: hold: {desk.absence}; ")
+    desk.found.arrivals = Arrivals(9, START, START + MINUTE)
+    assert desk.look(1).reason.startswith(f"{desk.absence}; 0 of 500 matured labels"), "the workers have ended since"
+    desk.found.verdicts = FAILING
+    assert desk.look().action == "rollback"
+
+
 def test_labels_that_are_not_read_yet_are_not_missed(tmp_path: Path) -> None:
     """As after a takeover: the next process reads the step from its beginning."""
     desk = desk_of(tmp_path)
