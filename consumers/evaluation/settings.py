@@ -192,13 +192,6 @@ def _is_paired(pipeline: Pipeline, record: RolloutRecord) -> bool:
     return record.shares[1] == 0 and (candidate.model, candidate.version) in shadows
 
 
-def sample_rate(pipeline: Pipeline, record: RolloutRecord) -> float:
-    """Of the shadow that the candidate runs as before it has a share; 1: it has none."""
-    candidate = record.variants[1]
-    rates = {pipeline.shadow_model(shadow): shadow.sample_rate for shadow in pipeline.shadows}
-    return rates.get((candidate.model, candidate.version), 1.0)
-
-
 def _scoring(pipeline: Pipeline) -> Scoring:
     section = pipeline.comparison
     return Scoring(section.task, section.output, section.item, section.threshold, compared_classes_of(pipeline))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
 
-from millstream.consumers.evaluation.before import with_enough_before
+from millstream.consumers.evaluation.before import most_before, next_before
 from millstream.consumers.evaluation.intake import ComparisonIntake, LetterIntake, PredictionIntake
 from millstream.consumers.evaluation.label_reading import LabelReading
 from millstream.consumers.evaluation.reference import read_reference
-from millstream.consumers.evaluation.settings import sample_rate, step_settings
+from millstream.consumers.evaluation.settings import step_settings
 from millstream.consumers.evaluation.step_state import StepState
 from millstream.consumers.evaluation.topic import earlier_ratios, read_figures
 from millstream.consumers.schema_store import open_store
@@ -22,8 +22,10 @@ from millstream.topics.since_reader import SinceReader
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.consumers.evaluation.distributions import Reference
     from millstream.consumers.evaluation.figures import StepFigures
     from millstream.consumers.evaluation.rows import Rows
+    from millstream.consumers.evaluation.settings import StepSettings
     from millstream.consumers.evaluation.step_state import Arrivals
     from millstream.consumers.rollout.bandit import Rewards
     from millstream.consumers.rollout.progress import Evaluation
@@ -69,29 +71,36 @@ class StepEvaluator:
             TopicError: a topic is missing, other than that of the labels.
             SchemaUnavailable: the registry does not answer.
         """
-        settings, store = step_settings(pipeline, record), open_store(pipeline)
-        steps = read_figures(pipeline, store).steps
-        self.settings = with_enough_before(settings, steps, sample_rate(pipeline, record))
-        self.state = StepState(self.settings, earlier_ratios(steps, record.rollout, settings.epoch))
-        client = pipeline.client_config()
-        self._predictions = PredictionIntake(self.state, store, pipeline.output.format)
-        begin = self.settings.begin
+        self._pipeline, self._store = pipeline, open_store(pipeline)
+        steps = read_figures(pipeline, self._store).steps
+        settings = step_settings(pipeline, record)
+        self._earlier = earlier_ratios(steps, record.rollout, settings.epoch)
+        self._most_before = most_before(settings, steps)
+        self._reference: Reference | None = None
+        self._open(settings)
+
+    def _open(self, settings: StepSettings) -> None:
+        """Begin to read. Raises as the constructor."""
+        pipeline, store = self._pipeline, self._store
+        self.settings, self.state = settings, StepState(settings, self._earlier)
+        predictions = PredictionIntake(self.state, store, pipeline.output.format)
         self.intakes: dict[str, Callable[[Fetched], Rows]] = {}  # by topic, except for the labels
-        if self.settings.paired:
+        if settings.paired:
             self.intakes[pipeline.comparison.topic] = ComparisonIntake(self.state, store).rows
         else:
-            self.intakes[pipeline.output.topic] = self._predictions.rows
+            self.intakes[pipeline.output.topic] = predictions.rows
             self.intakes[pipeline.dead_letters.topic] = LetterIntake(self.state, store).rows
         self._refreshed = time.monotonic()
         self._undone = deque[_Undone]()
         self._labels: LabelReading | None = None
-        self._events = SinceReader(client, dict.fromkeys(self.intakes, begin))
+        client = pipeline.client_config()
+        self._events = SinceReader(client, dict.fromkeys(self.intakes, settings.begin))
         try:
-            if self.settings.fields:
-                values = self._predictions.reference
-                self.state.reference = read_reference(client, pipeline.output.topic, self.settings, values)
+            if settings.fields and self._reference is None:
+                self._reference = read_reference(client, pipeline.output.topic, settings, predictions.reference)
+            self.state.reference = self._reference
             if pipeline.labels is not None:
-                self._labels = LabelReading(pipeline, self.settings, store)
+                self._labels = LabelReading(pipeline, settings, store)
                 self._label_topic = pipeline.labels.topic
         except BaseException:
             self.close()
@@ -120,7 +129,7 @@ class StepEvaluator:
                 self.state.held.settle(self.state.read_until)
             passed = time.monotonic() - begun
             is_read = self._is_at_end() if not found else passed >= _FETCHED and self.read_until >= now_ms
-            if is_read or passed >= timeout:
+            if passed >= timeout or (is_read and not self._read_further_back()):
                 return count
 
     @property
@@ -178,6 +187,15 @@ class StepEvaluator:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _read_further_back(self) -> bool:
+        """At 100 %, begin anew with a longer time before the step, if the baseline has too few events in what was read."""
+        before = next_before(self.settings, self._most_before, self.state.events_before)
+        if before <= self.settings.before:
+            return False
+        self.close()
+        self._open(replace(self.settings, before=before))
+        return True
 
     def _read_events(self) -> int:
         found = self._events.read(MOST_RECORDS, _WAIT)

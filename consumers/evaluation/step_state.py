@@ -68,6 +68,15 @@ class StepState:
         return Arrivals(len(times), int(times.min()), int(times.max())) if len(times) else Arrivals(0)
 
     def evaluation(self, now: int, candidate: int) -> Evaluation:
+    @property
+    def events_before(self) -> float:
+        """How many events the baseline answered in the time before the step that was read."""
+        if not self.settings.before:
+            return 0.0
+        rows = self.rows
+        before = (rows["time"] < self.settings.since) & (rows["variant"] == 0) & rows["randomised"]
+        return int(before.sum()) / self.held.sampled[0]
+
         """What strategies decide on; see `StepEvaluator`."""
         rows = self._counted
         sides = sides_of(self.settings, rows, now)

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from millstream.consumers.evaluation import label_reading, step_evaluator
+from millstream.consumers.evaluation import before, label_reading, step_evaluator
 from millstream.consumers.evaluation.figures import idle_figures
 from millstream.consumers.evaluation.label_reading import LabelReading
 from millstream.consumers.evaluation.records import key_of
@@ -21,7 +21,9 @@ from millstream.consumers.evaluation.settings import step_settings
 from millstream.consumers.evaluation.step_evaluator import StepEvaluator
 from millstream.consumers.evaluation.topic import FiguresPublisher, read_figures
 from millstream.consumers.rollout.progress import Progress
+from millstream.consumers.rollout.slots import whole
 from millstream.consumers.schema_store import open_store
+from millstream.pipeline.shares import SLOTS
 from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.since_reader import SinceReader
 from tests.broker.clients import create_topic, produce, read_all, wait_until
@@ -110,6 +112,26 @@ def test_topics_are_read_from_the_steps_begin_and_again_with_the_same_results(
     with StepEvaluator(pipeline, record_of()) as evaluator:  # as after a kill
         assert read(evaluator).to_json() == whole.to_json()
         assert evaluator.evaluation(NOW) == evaluator.state.evaluation(NOW, 1)
+
+
+def test_as_much_of_the_last_step_is_read_at_100_percent_as_has_enough_events(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The baseline answered nearly all events of the last step at its beginning, so its mean rate says little."""
+    monkeypatch.setattr(before, "ENOUGH", 80)
+    topics, hour = Topics(share=50), 60 * MINUTE
+    for count, hours in ((300, 5), (40, 1)):
+        topics.write(replace(own, time=own.time - hours * hour) for own in events_of(count, share=50, seed=hours))
+    write(pipeline, topics)
+    earlier = feed(state_of(pipeline), pipeline, []).figures(SINCE)
+    variants = replace(earlier.variants[0], events=10_000), earlier.variants[1]
+    earlier = replace(earlier, since=SINCE - 24 * hour, epoch=2, variants=variants)
+    FiguresPublisher(pipeline, open_store(pipeline)).publish(earlier)
+    progress = Progress("m:2", "watching", step=2, share=SLOTS, since=SINCE, epoch=3, attempts=(1, 1, 1))
+    with StepEvaluator(pipeline, record_of(ranges=whole(1), strategy_state=progress.to_json())) as evaluator:
+        read(evaluator)
+        assert evaluator.state.events_before >= 80
+        assert evaluator.settings.before == 8 * hour
 
 
 def test_figures_are_published_and_the_next_step_goes_on_with_the_sample_ratio(pipeline: Pipeline) -> None:
