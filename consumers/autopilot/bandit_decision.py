@@ -15,6 +15,7 @@ from millstream.consumers.rollout.bandit import stopped, updated
 from millstream.consumers.rollout.judging import breaches
 from millstream.consumers.rollout.progress import Decision
 from millstream.consumers.rollout.slots import percent
+from millstream.consumers.rollout.verdict_words import first_of
 from millstream.pipeline.shares import SLOTS
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _decided(rules: BanditRules, progress: Progress, arms: Arms, sight: BanditSi
     bad = [breaches(own.verdicts, (*own.invalid, *sight.doubts)) for own in sight.evaluations]
     breached = (False, *(bool(own) and not old for own, old in zip(bad, arms.stopped[1:], strict=True)))
     why = "; ".join(
-        f"{name}: {', '.join(verdict.words() for verdict in own)}"
+        f"{name}: {first_of(own, 'also too bad')}"
         for name, own, new in zip(sight.names[1:], bad, breached[1:], strict=True)
         if new
     )

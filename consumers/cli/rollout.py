@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 def _status(pipeline: Pipeline, reader: ControlReader, seen: list[Seen], args: argparse.Namespace) -> int:
     record, now = reader.record, clock()
     published = evaluations_of(pipeline, open_store(pipeline))
-    found = None if record is None else figures_of(published, record)
+    found = None if record is None else figures_of(published, record, now)
     says = idle_of(published, now) if record is None or record.state in ENDED else None
     needed = needed_benefits(pipeline)
     if args.json:

@@ -7,15 +7,22 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from millstream.consumers.cli.rollout_words import A_SECOND, span
 from millstream.consumers.evaluation.figures import StepFigures
-from millstream.consumers.evaluation.latency import LATENCY
 from millstream.consumers.evaluation.topic import Evaluations, read_figures
 from millstream.consumers.rollout.changes import Memory
 from millstream.consumers.rollout.declared import metric_rules
 from millstream.consumers.rollout.judging import Verdict, breaches
+from millstream.consumers.rollout.latencies import LATENCY
 from millstream.consumers.rollout.progress import ENDED
 from millstream.consumers.rollout.record import RolloutRecord
+from millstream.consumers.rollout.rounded import A_SECOND, span
+from millstream.consumers.rollout.verdict_words import (
+    estimate_text,
+    interval_text,
+    limit_text,
+    name_of,
+    outcome_word,
+)
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable
 from millstream.schemas.errors import SchemaError
@@ -34,20 +41,29 @@ def evaluations_of(pipeline: Pipeline, store: SchemaStore) -> Evaluations | str:
         return f"not known: {error}"
 
 
-def figures_of(published: Evaluations | str, record: RolloutRecord) -> StepFigures | str:
-    """The newest figures of the record's step, or why there are none."""
+def figures_of(published: Evaluations | str, record: RolloutRecord, now: int) -> StepFigures | str:
+    """The newest figures of the record's step, or why there are none. `now`: ms since the epoch."""
     if isinstance(published, str):
         return published
     try:
-        epoch = Memory.of(record).progress.epoch
+        progress = Memory.of(record).progress
     except ValueError as error:
         return f"not known: {error}"
     steps = [own for own in published.steps if own.rollout == record.rollout]
     # After the end, the last step's figures are what it was decided on.
-    found = [own for own in steps if own.epoch == epoch or record.state in ENDED]
-    if not found:
-        return "not yet: `millstream autopilot` evaluates it, within a minute after it has started"
-    return found[-1]
+    found = [own for own in steps if own.epoch == progress.epoch or record.state in ENDED]
+    return found[-1] if found else _not_evaluated(steps, progress.since, now)
+
+
+def _not_evaluated(before: Sequence[StepFigures], since: int, now: int) -> str:
+    """Why a step that began lately has no figures. `before`: of earlier steps, or of this one before it was resumed."""
+    begun = f"not since the step began {_ago(now - since)}"
+    if not before:
+        return f"{begun}: `millstream autopilot` evaluates it, within a minute after it has started"
+    return (
+        f"{begun}: the newest evaluation is of before, {_ago(now - before[-1].now)}. `millstream autopilot` evaluates the step "
+        "within half a minute, if it runs"
+    )
 
 
 def idle_of(published: Evaluations | str, now: int) -> StepFigures | None:
@@ -111,7 +127,7 @@ def _fallbacks(found: StepFigures) -> list[str]:
     ]
 
 
-def verdict_table(found: StepFigures, needed: Mapping[str, str]) -> Table:
+def verdict_table(found: StepFigures, needed: Mapping[str, float]) -> Table:
     """The verdict of each metric. `needed`: of `needed_benefits`."""
     table = Table(box=None, pad_edge=False)
     for heading in ("variant", "metric", "verdict", "benefit", "interval", "needed"):
@@ -120,25 +136,28 @@ def verdict_table(found: StepFigures, needed: Mapping[str, str]) -> Table:
         counted = breaches(own.verdicts, own.invalid)
         for verdict in own.verdicts:
             is_dropped = verdict.outcome == "breach" and verdict not in counted
-            outcome = "breach (doesn't count)" if is_dropped else verdict.outcome
-            cells = (own.candidate, *_cells(verdict, outcome), needed.get(_key(verdict), "-"))
+            outcome = "breach (doesn't count)" if is_dropped else outcome_word(verdict)
+            shown = estimate_text(verdict), interval_text(verdict)
+            limit = needed.get(_key(verdict))
+            told = "-" if limit is None else limit_text(verdict.metric, limit)
+            cells = (own.candidate, name_of(verdict), outcome, *shown, told)
             table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
 
 
-def needed_benefits(pipeline: Pipeline) -> dict[str, str]:
-    """Metric -> the lower bound of the benefit that it needs; for a metric in a segment with `@` behind its name."""
-    found: dict[str, str] = {}
+def needed_benefits(pipeline: Pipeline) -> dict[str, float]:
+    """Metric -> the benefit that its lower bound must exceed; for a metric in a segment with `@` behind its name."""
+    found: dict[str, float] = {}
     for rule in metric_rules(pipeline):
-        found[rule.name] = f"> {rule.threshold:g}"
+        found[rule.name] = rule.threshold
         if rule.segment_margin is not None:
-            found[f"{rule.name}@"] = f"> {rule.in_segments().threshold:g}"
+            found[f"{rule.name}@"] = rule.in_segments().threshold
     if (rollout := pipeline.rollout) is not None:
-        found[LATENCY] = f"> {1 - rollout.metrics.latency.at_most:g}"
+        found[LATENCY] = 1 - rollout.metrics.latency.at_most
     return found
 
 
-def figures_as_json(found: StepFigures | str, needed: Mapping[str, str]) -> dict[str, Any]:
+def figures_as_json(found: StepFigures | str, needed: Mapping[str, float]) -> dict[str, Any]:
     """The evaluation, for programs. A bound that is not known is null."""
     if isinstance(found, str):
         return {"problem": found}
@@ -160,27 +179,17 @@ def figures_as_json(found: StepFigures | str, needed: Mapping[str, str]) -> dict
     }
 
 
-def _as_json(verdict: Verdict, needed: Mapping[str, str]) -> dict[str, Any]:
+def _as_json(verdict: Verdict, needed: Mapping[str, float]) -> dict[str, Any]:
     bounds = {"benefit": verdict.estimate, "lower": verdict.lower, "upper": verdict.upper}
+    limit = needed.get(_key(verdict))
     return {
         "metric": verdict.metric,
         "segment": verdict.segment,
-        "outcome": verdict.outcome,
+        "outcome": outcome_word(verdict),
         **{name: value if value is not None and math.isfinite(value) else None for name, value in bounds.items()},
-        "needed": needed.get(_key(verdict)),
+        "needed": None if limit is None else f"> {limit:g}",
     }
 
 
 def _key(verdict: Verdict) -> str:
     return verdict.metric if verdict.segment is None else f"{verdict.metric}@"
-
-
-def _cells(verdict: Verdict, outcome: str) -> Sequence[str]:
-    name = verdict.metric if verdict.segment is None else f"{verdict.metric} in {verdict.segment}"
-    if verdict.lower is None or verdict.upper is None:
-        return name, outcome, _number(verdict.estimate), "-"
-    return name, outcome, _number(verdict.estimate), f"[{verdict.lower:.4g}, {verdict.upper:.4g}]"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value + 0.0:+.4g}"  # not -0

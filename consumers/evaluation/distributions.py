@@ -60,7 +60,7 @@ def score_verdict(settings: StepSettings, baseline: Side, candidate: Side, level
     if found is None:
         return Verdict("score_drift", "undecided")
     outcome: Outcome = "breach" if found.psi_at_least > most else "pass" if found.psi <= most else "undecided"
-    return Verdict("score_drift", outcome, -float(found.psi), -np.inf, -float(found.psi_at_least))
+    return Verdict("score_drift", outcome, -float(found.psi), -np.inf, -float(found.psi_at_least), limit=-most)
 
 
 def input_drifts(settings: StepSettings, reference: Reference | None, rows: Rows) -> Iterator[tuple[str, Drift]]:

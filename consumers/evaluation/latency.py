@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from millstream.consumers.rollout.judging import Levels, MetricRule, Verdict, bounds_of_difference, verdict
-from millstream.consumers.rollout.latencies import LEAST_BLOCKS, blocks_of, compared, slowest
+from millstream.consumers.rollout.latencies import LATENCY, LEAST_BLOCKS, blocks_of, compared, slowest
 
 if TYPE_CHECKING:
     from millstream.consumers.evaluation.settings import StepSettings
     from millstream.consumers.evaluation.sides import Side
     from millstream.schemas.arrays import Floats, Ints
-
-LATENCY: Final = "latency"
-"""Name of the metric."""
 
 
 class Timed(NamedTuple):
@@ -58,4 +55,4 @@ def judged_latency(baseline: Timed, candidate: Timed, *, quantile: float, at_mos
     assert in_logs.upper is not None
     with np.errstate(over="ignore"):
         estimate, lower, upper = (float(1 - np.exp(-own)) for own in (in_logs.estimate, in_logs.lower, in_logs.upper))
-    return replace(in_logs, estimate=estimate, lower=lower, upper=upper)
+    return replace(in_logs, estimate=estimate, lower=lower, upper=upper, limit=1 - at_most)

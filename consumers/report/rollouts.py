@@ -10,6 +10,7 @@ from millstream.consumers.comparison.verdict import DEVIATIONS
 from millstream.consumers.report.chart import FIRST, QUIET, SECOND, Band, Bars, Layer, Line, Plot, bars_svg, svg
 from millstream.consumers.report.page import Numbers, Shown
 from millstream.consumers.rollout.judging import breaches
+from millstream.consumers.rollout.verdict_words import NO_DATA, estimate_text, interval_text, name_of, outcome_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from millstream.consumers.rollout.judging import Verdict
 
 _COLOURS: Final = (FIRST, SECOND, "#2f7d32", "#7b1fa2")
+_OUTCOMES: Final = {"pass": "good enough", "breach": "too bad", "undecided": "not decided", NO_DATA: NO_DATA}
 _NO_PLOT: Final = {"events", "matured", "labelled"}
 """Figures that are counts: the tables have them."""
 
@@ -61,26 +63,19 @@ def _of_candidate(found: CandidateVerdicts) -> str:
             f"not decided yet: {len(found.verdicts) - len(open_)} of {len(found.verdicts)} metrics are good enough, open: "
             f"{', '.join(map(_said, open_))}"
         )
-    return f"all {len(found.verdicts)} metrics are good enough, {found.labels:,} labels"
+    good = [each for each in found.verdicts if outcome_word(each) == "pass"]
+    rest = len(found.verdicts) - len(good)  # segments that only guard
+    unknown = f"; nothing is known yet of {rest} segment{'s' if rest > 1 else ''}" if rest else ""
+    return f"all {len(good)} metrics are good enough, {found.labels:,} labels{unknown}"
 
 
 def _said(verdict: Verdict) -> str:
-    name = verdict.metric if verdict.segment is None else f"{verdict.metric} in {verdict.segment}"
-    return f"{name} {_benefit(verdict)}" if verdict.estimate is not None else name
+    return f"{name_of(verdict)} {_benefit(verdict)}" if verdict.estimate is not None else name_of(verdict)
 
 
 def _benefit(verdict: Verdict) -> str:
-    if verdict.estimate is None:
-        return "-"
-    return f"{_plain(verdict.estimate, '+.4f')} [{_bound(verdict.lower, '-∞')}, {_bound(verdict.upper, '∞')}]"
-
-
-def _bound(value: float | None, unbounded: str) -> str:
-    return unbounded if value is None or not math.isfinite(value) else _plain(value, ".4f")
-
-
-def _plain(value: float, form: str) -> str:
-    return f"{round(value, 4) + 0.0:{form}}"  # not -0
+    """The estimate and its interval; `-` without an estimate."""
+    return "-" if verdict.estimate is None else f"{estimate_text(verdict)} {interval_text(verdict)}"
 
 
 def _basis(step: StepFigures, steps: int) -> Iterator[tuple[str, str]]:
@@ -115,7 +110,7 @@ def _verdicts(step: StepFigures) -> Iterator[Numbers]:
         rows = [
             [
                 own.metric if own.segment is None else f"{own.metric}, {own.segment}",
-                {"pass": "good enough", "breach": "too bad", "undecided": "not decided"}[own.outcome],
+                _OUTCOMES[outcome_word(own)],
                 _benefit(own),
             ]
             for own in each.verdicts

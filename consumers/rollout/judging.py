@@ -14,7 +14,7 @@ the level (union bound).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
@@ -22,6 +22,7 @@ import numpy as np
 from millstream.consumers.rollout.boundaries import one_sided, widened
 from millstream.consumers.rollout.clusters import Clusters, Difference, unpaired
 from millstream.consumers.rollout.proportions import difference_interval, proportion_interval
+from millstream.consumers.rollout.verdict_words import words
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -51,6 +52,7 @@ class MetricRule:
     )
     exact: bool = False  # for proportions of rare events: never a normal approximation
     bounded: bool = False  # values are from 0 to 1
+    bound: float | None = None  # of other values, which are from 0 to this; None: not known
     service: bool = False  # errors or latency rather than quality; it counts even if the sample ratio is off
     least_clusters: float = 50.0  # of each side, before a normal approximation is trusted
 
@@ -67,6 +69,11 @@ class MetricRule:
     def resolution(self) -> float:
         """The scale of the boundaries."""
         return max(self.margin, self.minimum_effect or 0.0) if self.scale is None else self.scale
+
+    @property
+    def largest(self) -> float | None:
+        """The largest value of an event; None: not known."""
+        return 1.0 if self.bounded else self.bound
 
     def in_segments(self) -> MetricRule:
         """The rule for segments: a candidate must not be much worse in any, but need not be better in each."""
@@ -129,12 +136,17 @@ def bounds_of_difference(rule: MetricRule, difference: Difference, levels: Level
 
 
 def bounds_without_difference(rule: MetricRule, events: Clusters, levels: Levels) -> Bounds:
-    """Of versions that answered the same events, and no value differed. Differences are from -1 to 1.
+    """Of versions that answered the same events, and no value differed. A difference is at most the largest value.
 
     They have no variance that could be estimated. But if many differed by now, one of these events would have shown it.
     """
+    assert rule.largest is not None
     below, above = (
-        np.where(events.effective >= rule.least_clusters, proportion_interval(0, events.events, level).upper, np.inf)
+        np.where(
+            events.effective >= rule.least_clusters,
+            rule.largest * proportion_interval(0, events.events, level).upper,
+            np.inf,
+        )
         for level in (levels.promotion, levels.rollback)
     )
     return Bounds(np.zeros_like(below), -below, above)
@@ -184,15 +196,12 @@ class Verdict:
     upper: float | None = None
     segment: str | None = None  # None: all events
     service: bool = False
+    # The benefit that the bounds were compared with; None: not known, as in verdicts that were read from a topic.
+    limit: float | None = field(default=None, compare=False)
 
     def words(self) -> str:
         """One line."""
-        name = self.metric if self.segment is None else f"{self.metric} in {self.segment}"
-        verb = {"pass": "is good enough", "breach": "is too bad", "undecided": "is not decided"}[self.outcome]
-        if self.estimate is None or self.lower is None or self.upper is None:
-            return f"{name} {verb}"
-        # Adding 0 makes +0 of the -0 that a benefit is if lower is better and there is no difference.
-        return f"{name} {verb}: benefit {self.estimate + 0.0:+.4g} [{self.lower:.4g}, {self.upper:.4g}]"
+        return words(self)
 
 
 def breaches(verdicts: Iterable[Verdict], invalid: Collection[str]) -> list[Verdict]:
@@ -216,6 +225,7 @@ def verdict(rule: MetricRule, found: Bounds, segment: str | None = None) -> Verd
     outcome = OUTCOMES[int(signs(rule, found))]
     if segment is not None and rule.segment_margin is None and outcome == "undecided":
         outcome = "pass"
+    limit = -rule.margin if outcome == "breach" else rule.threshold
     return Verdict(
-        rule.name, outcome, float(found.estimate), float(found.lower), float(found.upper), segment, rule.service
+        rule.name, outcome, float(found.estimate), float(found.lower), float(found.upper), segment, rule.service, limit
     )

@@ -25,6 +25,8 @@ from millstream.consumers.rollout.clusters import Clusters, Difference, in_same_
 if TYPE_CHECKING:
     from millstream.schemas.arrays import Floats, Ints
 
+LATENCY: Final = "latency"
+"""Name of the metric."""
 BLOCKS: Final = 128
 """Most blocks of a time. There are at least half as many, unless the time is shorter than so many ms."""
 LEAST_BLOCKS: Final = 20.0

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from millstream.consumers.rollout.judging import breaches
 from millstream.consumers.rollout.progress import ENDED, BadCommandError, Decision, Evaluation, Progress, State
 from millstream.consumers.rollout.slots import percent
+from millstream.consumers.rollout.verdict_words import closest, first_of, words
 from millstream.pipeline.shares import SLOTS
 
 if TYPE_CHECKING:
@@ -146,7 +147,9 @@ def _missing(steps: Steps, progress: Progress, found: Evaluation) -> str:
         return _missing_labels(steps, found)
     if not any(own.segment is None for own in verdicts):
         return "no metric has a result"
-    return "; ".join(own.words() for own in verdicts if own.outcome != "pass")
+    # Quality first: it takes the longest, so the reason seldom changes.
+    missing = sorted((own for own in verdicts if own.outcome != "pass"), key=lambda own: own.service)
+    return first_of(missing, "also not decided") if missing else ""
 
 
 def _needed(progress: Progress, found: Evaluation) -> list[Verdict]:
@@ -169,7 +172,7 @@ def _missing_labels(steps: Steps, found: Evaluation) -> str:
 
 
 def _breached(steps: Steps, progress: Progress, bad: list[Verdict]) -> Decision:
-    reason = "; ".join(own.words() for own in bad)
+    reason = first_of(bad, "also too bad")
     if steps.on_breach == "rollback":
         return Decision("rollback", reason, replace(progress, state="rolled_back", share=0))
     if progress.state == "paused":
@@ -179,13 +182,21 @@ def _breached(steps: Steps, progress: Progress, bad: list[Verdict]) -> Decision:
 
 def _passed(steps: Steps, progress: Progress, found: Evaluation) -> Decision:
     which = "errors and latency" if progress.state == "watching" else "all metrics"
-    told = "; ".join(own.words() for own in _needed(progress, found) if own.segment is None)
-    reason = f"{which} passed: {told}"
+    reason = f"{which} passed: {_decisive(progress, found)}"
     if progress.state == "watching":
         return Decision("promote", reason, replace(progress, state="promoted"))
     if following_step(steps, progress) in steps.approvals:
         return Decision("await_approval", reason, replace(progress, state="awaiting_approval"))
     return _next_step(steps, progress, found.now, reason)
+
+
+def _decisive(progress: Progress, found: Evaluation) -> str:
+    """The metric that decided, and how much it is based on. The evaluation has all others."""
+    passed = [own for own in _needed(progress, found) if own.segment is None]
+    counts = [f"{len(passed)} metrics"] if len(passed) > 1 else []
+    if found.labels and progress.state != "watching":
+        counts.append(f"{found.labels:,} labels")
+    return "; ".join(filter(None, (words(closest(passed)), ", ".join(counts))))
 
 
 def _next_step(steps: Steps, progress: Progress, now: int, reason: str) -> Decision:

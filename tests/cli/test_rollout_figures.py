@@ -7,9 +7,17 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
 from rich.console import Console
 
-from millstream.consumers.cli.rollout_figures import figure_lines, figures_as_json, needed_benefits, verdict_table
+from millstream.consumers.cli import rollout_figures
+from millstream.consumers.cli.rollout_figures import (
+    figure_lines,
+    figures_as_json,
+    figures_of,
+    needed_benefits,
+    verdict_table,
+)
 from millstream.consumers.evaluation.figures import (
     CandidateVerdicts,
     Figure,
@@ -18,6 +26,7 @@ from millstream.consumers.evaluation.figures import (
     WindowFigures,
 )
 from millstream.consumers.rollout.judging import Verdict
+from millstream.consumers.schema_store import open_store
 from tests.consumers.autopilot.desk import MINUTE, START, Desk, pipeline_of
 
 if TYPE_CHECKING:
@@ -29,6 +38,8 @@ VERDICTS = (
     Verdict("latency", "undecided", None, -math.inf, 1.0, service=True),
     Verdict("accuracy", "undecided", 0.004, -0.03, 0.04),
     Verdict("accuracy", "breach", -0.3, -0.4, -0.2, segment="country=DE"),
+    Verdict("accuracy", "pass", None, -math.inf, math.inf, segment="country=FR"),
+    Verdict("accuracy", "pass", 0.01, -math.inf, math.inf, segment="country=IT"),
 )
 FIGURES = StepFigures(
     "flights", "r1", 1, 1, START, START + MINUTE, 0.25, 3, ("autopilot: hold: 120 of 500 matured labels",), (),
@@ -47,9 +58,11 @@ def test_each_metric_shows_its_estimate_its_interval_and_what_it_needs(tmp_path:
     assert text_of(tmp_path) == [
         "variant metric verdict benefit interval needed",
         "canary errors pass +0 [-0.001, 0.002] > -0.005",
-        "canary latency undecided - [-inf, 1] > -0.5",
+        "canary latency no data - not known yet < 1.5x",
         "canary accuracy undecided +0.004 [-0.03, 0.04] > -0.02",
         "canary accuracy in country=DE breach (doesn't count) -0.3 [-0.4, -0.2] > -0.1",
+        "canary accuracy in country=FR no data - not known yet > -0.1",
+        "canary accuracy in country=IT undecided +0.01 not known yet > -0.1",
     ]
 
 
@@ -68,6 +81,30 @@ def test_lines_say_the_reason_the_labels_and_what_is_still_to_come(tmp_path: Pat
     assert "autopilot doesn't run" in figure_lines(FIGURES, desk.record, START + 9 * MINUTE)[0]
     assert figure_lines("not yet", desk.record, 0) == ["evaluated not yet"]
     assert figure_lines("not yet", replace(desk.record, strategy="manual"), 0) == []
+
+
+def test_step_that_was_resumed_is_told_to_be_evaluated_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(pipeline_of(tmp_path))
+    desk.start(2)
+    steps: list[StepFigures] = []
+    monkeypatch.setattr(rollout_figures, "read_figures", lambda *_: steps)
+
+    def told(seconds: int) -> object:
+        """`seconds`: since the newest change."""
+        return figures_of(desk.pipeline, open_store(desk.pipeline), desk.record, desk.now + seconds * 1000)
+
+    assert told(5) == (
+        "not since the step began 5 s ago: `millstream autopilot` evaluates it, within a minute after it has started"
+    )
+    steps.append(replace(FIGURES, rollout=desk.record.rollout))
+    assert told(60) == steps[0]
+    desk.now += 2 * MINUTE
+    desk.command("pause")
+    desk.command("resume")
+    assert told(5) == (
+        "not since the step began 5 s ago: the newest evaluation is of before, 1.08 min ago. `millstream autopilot` evaluates "
+        "the step within half a minute, if it runs"
+    )
 
 
 def test_autopilot_that_catches_up_is_not_told_to_be_away(tmp_path: Path) -> None:
@@ -100,7 +137,8 @@ def test_json_has_no_infinity(tmp_path: Path) -> None:
     found = figures_as_json(FIGURES, needed_benefits(pipeline_of(tmp_path, METRICS)))
     [candidate] = json.loads(json.dumps(found, allow_nan=False))["candidates"]
     assert candidate["metrics"][1] == {
-        "metric": "latency", "segment": None, "outcome": "undecided", "benefit": None, "lower": None, "upper": 1.0,
+        "metric": "latency", "segment": None, "outcome": "no data", "benefit": None, "lower": None, "upper": 1.0,
         "needed": "> -0.5",
     }  # fmt: skip
+    assert [own["outcome"] for own in candidate["metrics"][3:]] == ["breach", "no data", "undecided"]
     assert figures_as_json("not yet", {}) == {"problem": "not yet"}

@@ -1,7 +1,6 @@
 """Runs the rollout demo: starts worker and autopilot, feeds flights, lets version 3 arrive, and checks what came true."""
 
 import json
-import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from millstream.consumers.demo.rollout.eye import Eye
 from millstream.consumers.demo.rollout.feed import Feed, Flights
 from millstream.consumers.demo.rollout.models import ALIAS, Repository
 from millstream.consumers.demo.rollout.screen import LiveScreen, PlainScreen, Screen
-from millstream.consumers.demo.rollout.story import BETTER, BROKEN, METRIC, expectations, rollout_of
+from millstream.consumers.demo.rollout.story import BETTER, BROKEN, expectations, rollout_of
 from millstream.consumers.demo.rollout.summary import summary
 from millstream.consumers.demo.scene import Scene, scene
 from millstream.consumers.demo.waiting import wait_until
@@ -220,9 +219,8 @@ def _shows(process: CommandProcess, metric: Metric) -> bool:
 
 
 def told_change(record: RolloutRecord) -> str:
-    """A change and its reason, on one line. Of the metrics that passed, the reason has the deciding one only."""
+    """A change and its reason, on one line."""
     shares = ", ".join(
         f"version {own.version} {percent(share)}" for own, share in zip(record.variants, record.shares, strict=True)
     )
-    reason = re.sub(rf"(?!{METRIC})\b\w+ is good enough: benefit [^;]*; ", "", record.reason)
-    return f"{record.action} by {record.by}: {shares}, {record.state} ({reason})"
+    return f"{record.action} by {record.by}: {shares}, {record.state} ({record.reason})"

@@ -69,4 +69,6 @@ def answering(record: RolloutRecord) -> dict[int, int]:
 
 
 def _is_too_bad(reason: str) -> bool:
-    return any(part.startswith(f"{METRIC} is too bad") for part in reason.split("; "))
+    """Whether the reason names the metric, as the first one that was breached or as a further one."""
+    first, *others = reason.split("; also too bad: ")
+    return first.startswith(f"{METRIC} is too bad") or METRIC in ", ".join(others).split(", ")

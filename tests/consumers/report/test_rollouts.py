@@ -68,9 +68,13 @@ def step(*verdicts: Verdict, invalid: tuple[str, ...] = ()) -> StepFigures:
         ),
         (
             step(*GOOD, Verdict("latency", "breach", -1.0, -1.2, -0.8, service=True), invalid=("Too few events.",)),
-            "too bad: latency -1.0000 [-1.2000, -0.8000]",
+            "too bad: latency 2x [1.8x, 2.2x]",
         ),
-        (step(*GOOD, BAD), "too bad: accuracy in country=FR -0.2000 [-0.3000, -0.1000]"),
+        (
+            step(*GOOD, Verdict("accuracy", "pass", None, float("-inf"), float("inf"), segment="country=IT")),
+            "all 3 metrics are good enough, 480 labels; nothing is known yet of 1 segment",
+        ),
+        (step(*GOOD, BAD), "too bad: accuracy in country=FR -0.2 [-0.3, -0.1]"),
         (step(*GOOD, BAD, invalid=("The split is off.",)), "the comparison is invalid: The split is off."),
         (step(*GOOD, invalid=("The split is off.",)), "the comparison is invalid: The split is off."),
     ],
@@ -87,7 +91,7 @@ def test_section_has_figures_benefits_and_windows() -> None:
     assert "Rollout p-7" in found.headings
     assert {"Benefit of canary", "Benefit of canary: accuracy", "accuracy in each window"} <= set(found.plots)
     assert "events in each window" not in found.plots
-    assert "+0.0300 [-0.0050, ∞]" in found.text
+    assert "+0.03 at least -0.005" in found.text
     assert "0.8100 ± 0.0196" in found.text
     assert "m version 2, 5 %, 500 events, a sample of 50 % of the keys" in found.text
     assert "25.0 % of the events are not mature yet" in found.text
