@@ -12,8 +12,8 @@ from millstream.consumers.evaluation.figures import CandidateVerdicts
 from millstream.consumers.evaluation.latency import latency_verdict
 from millstream.consumers.evaluation.ratio import ratio_faults
 from millstream.consumers.evaluation.segments import MOST_SEGMENTS
-from millstream.consumers.evaluation.sides import clusters_of, differences_of, labels_came
-from millstream.consumers.rollout.clusters import Clusters, paired
+from millstream.consumers.evaluation.sides import clusters_of, differences_of, labels_came, values_of
+from millstream.consumers.rollout.clusters import Clusters, paired, unpaired
 from millstream.consumers.rollout.judging import (
     Bounds,
     Levels,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from millstream.consumers.evaluation.segments import Segment
     from millstream.consumers.evaluation.settings import StepSettings
     from millstream.consumers.evaluation.sides import Side
+    from millstream.consumers.rollout.clusters import Difference
     from millstream.consumers.rollout.judging import MetricRule, Verdict
 
 
@@ -78,7 +79,7 @@ def judged(
     labels = min(int((side.labelled & side.answered).sum()) for side in (baseline, candidate))
     # A bandit has several candidates: its arms.
     whose = "the candidate" if len(settings.candidates) == 1 else name
-    invalid = (*ratio_faults(settings, ratio), *_faults(settings, baseline, candidate, whose, reference, rows))
+    invalid = (*ratio_faults(settings, ratio, rows), *_faults(settings, baseline, candidate, whose, reference, rows))
     return CandidateVerdicts(name, labels, invalid, tuple(map(_known, verdicts)))
 
 
@@ -93,11 +94,30 @@ def _bounds(settings: StepSettings, rule: MetricRule, baseline: Side, candidate:
         return bounds(
             rule, clusters_of(scoring, rule.name, baseline), clusters_of(scoring, rule.name, candidate), levels
         )
-    buckets, differences = differences_of(scoring, rule.name, baseline, candidate)
-    clusters = Clusters.of(buckets, differences)
-    if rule.bounded and len(differences) and not differences.any():
+    if is_equal(settings, rule, baseline, candidate) and is_within_bound(settings, rule, candidate):
+        clusters = Clusters.of(*differences_of(scoring, rule.name, baseline, candidate))
         return bounds_without_difference(rule, clusters, levels)
-    return bounds_of_difference(rule, paired(clusters), levels)
+    return bounds_of_difference(rule, difference_of(settings, rule, baseline, candidate), levels)
+
+
+def difference_of(settings: StepSettings, rule: MetricRule, baseline: Side, candidate: Side) -> Difference:
+    """The candidate's minus the baseline's mean of a metric."""
+    scoring = settings.scoring
+    if settings.paired:
+        return paired(Clusters.of(*differences_of(scoring, rule.name, baseline, candidate)))
+    return unpaired(clusters_of(scoring, rule.name, baseline), clusters_of(scoring, rule.name, candidate))
+
+
+def is_equal(settings: StepSettings, rule: MetricRule, baseline: Side, candidate: Side) -> bool:
+    """Whether a shadow has the same value as the primary for every event that counts, and there are such events."""
+    _, differences = differences_of(settings.scoring, rule.name, baseline, candidate)
+    return len(differences) > 0 and not differences.any()
+
+
+def is_within_bound(settings: StepSettings, rule: MetricRule, side: Side) -> bool:
+    """Whether values have a bound, and all that came keep it."""
+    _, values = values_of(settings.scoring, rule.name, side)
+    return rule.largest is not None and bool(values.max(initial=0.0) <= rule.largest)
 
 
 def _in_segments(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from millstream.consumers.evaluation.rows import Rows, buckets, is_sampled
 from millstream.consumers.rollout.clusters import Clusters
+from millstream.consumers.rollout.rounded import about
 from millstream.consumers.rollout.sample_ratio import missing_events, share_is_confirmed, share_is_off, share_ratio
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 _LEAST_CLUSTERS: Final = 50  # before the design effect is known
 _MOST_CLUSTERED: Final = 10.0  # events that count as one
+_SEVERAL: Final = 2.0  # events that count as one, from which on the number of keys matters
+_FEW_NEW: Final = 0.05  # of the keys
 
 
 def step_ratio(
@@ -46,28 +50,67 @@ def _counts(rows: Rows, variant: int) -> Clusters:
     return Clusters.of(own, np.ones(len(own)))
 
 
-def ratio_faults(settings: StepSettings, ratio: Clusters | None) -> Iterator[str]:
-    """Why the sample ratio makes a comparison invalid, as sentences."""
+def ratio_faults(settings: StepSettings, ratio: Clusters | None, rows: Rows) -> Iterator[str]:
+    """Why the sample ratio makes a comparison invalid, as sentences.
+
+    Args:
+        settings: of the step.
+        ratio: over all steps; None: there is none.
+        rows: the events of the step.
+    """
     if ratio is None:
         return
     found = f"{float(ratio.total):,.0f} events of the candidate, {float(ratio.events):,.0f} expected"
     if share_is_off(ratio, settings.level):
         yield f"the sample ratio is off: {found}: events of one version are lost"
     elif settings.ratio_tolerance is not None and not _is_confirmed(settings, ratio, settings.ratio_tolerance):
-        yield f"the sample ratio is not confirmed yet: {found}; {_missing(ratio, settings)}"
+        yield f"the sample ratio is not confirmed yet: {found}; {_missing(ratio, settings, rows)}"
 
 
-def _missing(ratio: Clusters, settings: StepSettings) -> str:
-    """What confirms it."""
+def _missing(ratio: Clusters, settings: StepSettings, rows: Rows) -> str:
+    """What confirms it: more events, or more keys if each has several."""
     assert settings.ratio_tolerance is not None
     # Events that count as one, because they are of one key; without events, it is not a number.
     together = float(ratio.variance) * float(ratio.events)
-    slow = f", because keys have many events ({together:.0f} count as one)" if 2 <= together < np.inf else ""
     events = missing_events(ratio, settings.level, settings.ratio_tolerance)
-    if events is None:
-        return f"more events of more keys show whether the difference is chance{slow}"
-    rounded = round(events, 1 - int(np.log10(max(events, 10.0))))
-    return f"about {max(rounded, 10):,.0f} more events of the candidate are needed{slow}"
+    if together < _SEVERAL and events is not None:
+        return f"about {about(events)} more events of the candidate are needed"
+    randomised = rows[rows["randomised"]]
+    keys = _keys(randomised)
+    nothing = float(ratio.total) == 0  # then `together` is 0, however many events a key has
+    if not keys.count or (len(randomised) < _SEVERAL * keys.count if nothing else together < _SEVERAL):
+        return "more events of more keys show whether the difference is chance"
+    told = f"events of one key prove little more than one event, and only {keys.count:,} keys have any"
+    if keys.new <= _FEW_NEW * keys.count:
+        return (
+            f"{told}. Hardly any new key comes, so it may never be confirmed: `millstream rollout step` goes on without it, or "
+            "choose a record key with more different values"
+        )
+    if nothing:
+        return f"{told}. None of them is the candidate's: more keys or a larger share are needed"
+    return f"{told}: about {about(keys.count * _times_more(ratio, together, events))} more keys are needed"
+
+
+def _times_more(ratio: Clusters, together: float, events: float | None) -> float:
+    """How many times as many keys as now are still missing, if they have as many events."""
+    by_number = _LEAST_CLUSTERS / max(float(ratio.effective), 1.0) - 1
+    by_ratio = np.inf if events is None else events / float(ratio.events)
+    # From so many keys on, the ratio of keys with many events need not be confirmed.
+    return max(by_number if together > _MOST_CLUSTERED or by_ratio == np.inf else by_ratio, by_number, 0.1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """The routing keys of events."""
+
+    count: int
+    new: int  # those whose first event is in the later half of the events
+
+
+def _keys(rows: Rows) -> _Keys:
+    ordered = rows["hash"][np.argsort(rows["time"], kind="stable")]
+    count = len(np.unique(ordered))
+    return _Keys(count, count - len(np.unique(ordered[: len(ordered) // 2])))
 
 
 def _is_confirmed(settings: StepSettings, ratio: Clusters, tolerance: float) -> bool:

@@ -182,6 +182,36 @@ def test_few_events_do_not_confirm_the_sample_ratio(pipeline: Pipeline) -> None:
     assert found.invalid[0].endswith("more events of the candidate are needed")
 
 
+def ratio_fault(pipeline: Pipeline, keys: int, *, until: float = 1.0, share: float = 0.3, each: int = 5) -> str:
+    """Why the sample ratio of keys with so many events each is not confirmed. The last key comes when `until` has passed."""
+    state = state_of(pipeline)
+    rows, key = rows_of(state, keys * each), np.arange(keys * each) % keys
+    rows["hash"] = np.random.default_rng(1).integers(0, 2**32, keys)[key]
+    rows["variant"] = key < share * keys
+    begin = SINCE + 10 * MINUTE * until * key / keys
+    rows["time"] = rows["written"] = begin + (SINCE + 10 * MINUTE - begin) * np.arange(keys * each) / (keys * each)
+    _, found = judged(state, rows)
+    return str(found.invalid[0])
+
+
+def test_more_keys_are_asked_for_if_each_has_several_events(pipeline: Pipeline) -> None:
+    said = ratio_fault(pipeline, 300)
+    assert "events of one key prove little more than one event, and only 300 keys have any: about " in said
+    assert said.endswith(" more keys are needed")
+    assert "about 30 more keys are needed" in ratio_fault(pipeline, 20, each=100)
+
+
+def test_keys_that_can_not_grow_are_told(pipeline: Pipeline) -> None:
+    said = ratio_fault(pipeline, 20, until=0.01, each=100)
+    assert (
+        "only 20 keys have any. Hardly any new key comes, so it may never be confirmed: `millstream rollout step`"
+        in said
+    )
+    assert "None of them is the candidate's: more keys or a larger share are needed" in ratio_fault(
+        pipeline, 10, share=0, each=4
+    )
+
+
 def test_labels_of_one_variant_only_make_the_comparison_invalid(pipeline: Pipeline) -> None:
     state = state_of(pipeline)
     rows = rows_of(state)
