@@ -68,6 +68,17 @@ class Unscaled(Quality):
     )
 
 
+class Error(Unscaled):
+    """An error of a number. Only the user knows how large it can be."""
+
+    bound: Effect | None = Field(
+        None,
+        description="The largest value that it can have for one event, in the metric's unit, as far as you know. Only a shadow "
+        "whose answers are all the same as the primary's needs it: without it, such a shadow stays undecided.",
+        examples=[100.0],
+    )
+
+
 class Reward(Unscaled):
     """A number of the label's record, such as revenue."""
 
@@ -137,8 +148,8 @@ class Metrics(Section):
         None, description="The share of right answers (classification with `comparison.threshold`, multiclass)."
     )
     brier: Brier | None = Field(None, description="The mean squared error of the probability (classification).")
-    absolute_error: Unscaled | None = Field(None, description="The mean absolute error (regression).")
-    squared_error: Unscaled | None = Field(None, description="The mean squared error (regression).")
+    absolute_error: Error | None = Field(None, description="The mean absolute error (regression).")
+    squared_error: Error | None = Field(None, description="The mean squared error (regression).")
     reward: Reward | None = Field(None, description="A number of the label's record, such as revenue.")
     errors: Rate = Field(
         {}, validate_default=True, description="Events that the baseline answered in the candidate's place."
@@ -175,5 +186,7 @@ TASKS = {
 """Metric -> the tasks (`comparison.task`) that it is made for."""
 QUALITY = (*TASKS, "reward")
 """Metrics that need labels."""
+ERRORS = ("absolute_error", "squared_error")
+"""Metrics that have no largest value of themselves."""
 RARE = ("errors", "dead_letters", "nan")
 """Metrics of events that should be rare. They need no labels."""

@@ -150,7 +150,7 @@ def _commanded(pipeline: Pipeline, reader: ControlReader, args: argparse.Namespa
 
 def _not_passed(pipeline: Pipeline, current: RolloutRecord) -> str:
     """Why a step that is evaluated can't be approved, and what it lacks."""
-    found = figures_of(evaluations_of(pipeline, open_store(pipeline)), current)
+    found = figures_of(evaluations_of(pipeline, open_store(pipeline)), current, clock())
     missing = found if isinstance(found, str) else "; ".join(found.notes).removeprefix("autopilot: hold: ")
     return (
         f"approve: the rollout is {current.state}, because its step has not passed yet. A step must pass before somebody can "

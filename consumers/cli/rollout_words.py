@@ -12,27 +12,26 @@ from rich.text import Text
 
 from millstream.consumers.control.state import Seen
 from millstream.consumers.control.topic import rollout_of
-from millstream.consumers.evaluation.latency import LATENCY
 from millstream.consumers.rollout.changes import Memory, allowed, standing
 from millstream.consumers.rollout.declared import metric_rules, steps_of
-from millstream.consumers.rollout.judging import Levels
-from millstream.consumers.rollout.power import required_events
+from millstream.consumers.rollout.judging import Levels, MetricRule
+from millstream.consumers.rollout.latencies import LATENCY
+from millstream.consumers.rollout.power import POWER, required_events
 from millstream.consumers.rollout.progress import ENDED, Progress
 from millstream.consumers.rollout.record import RolloutRecord
+from millstream.consumers.rollout.rounded import about, span
 from millstream.consumers.rollout.slots import percent
 from millstream.consumers.rollout.steps import Steps, following_step, listed_commands
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable
+from millstream.pipeline.rollout_metrics import ERRORS
 from millstream.pipeline.rollout_section import BASELINE, Rollout
 from millstream.pipeline.shares import SLOTS
 
 PIPED_WIDTH: Final = 1000  # columns of output that doesn't go to a terminal: one line per change, for `grep`
-_POWER: Final = 0.8  # of an A/B test that `check` tells the size of
-MOST_REASON: Final = 160  # characters in the history: autopilot's have each metric
+MOST_REASON: Final = 160  # characters in the history: one sentence, as autopilot writes it
 _WAITING: Final = ("paused", "awaiting_approval")  # states that begin in the middle of a step
 DELETED: Final = "the record was deleted: the pipeline file's version answers"
-A_SECOND: Final = 1000  # ms; shorter spans are "just now"
-_UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
 def without_rollout(pipeline: Pipeline) -> list[str]:
@@ -181,7 +180,8 @@ def _section_lines(pipeline: Pipeline) -> list[str]:
         _latency_line(rollout),
         f"a step that takes longer than {_span(rollout.longest)} is inconclusive: it is held, and may still pass",
         *_ending_lines(rollout),
-        *(_size_lines(pipeline, steps.shares[0]) if rollout.strategy == "ab" else ()),
+        *(_size_lines(pipeline, steps.shares) if rollout.strategy in ("canary", "ab") else ()),
+        *_unbounded_lines(pipeline),
     ]
 
 
@@ -212,19 +212,53 @@ def _span(seconds: float) -> str:
     return span(round(seconds * 1000))
 
 
-def _size_lines(pipeline: Pipeline, share: int) -> list[str]:
-    """How many labels the test of the accuracy needs. Accuracies of 50 % need the most, so this is a bound."""
-    rule = next((rule for rule in metric_rules(pipeline) if rule.name == "accuracy"), None)
-    if rule is None:
-        return []
-    level = Levels.of(rollout_of(pipeline).level, rollout_of(pipeline).level, guards=1).promotion
+def _size_lines(pipeline: Pipeline, shares: Sequence[int]) -> list[str]:
+    """How many labels show that each metric of quality is good enough, in a step with each of these shares."""
+    rules = [rule for rule in metric_rules(pipeline) if not rule.service]
+    return [_size_line(rule, shares, rollout_of(pipeline).level) for rule in rules]
+
+
+def _size_line(rule: MetricRule, shares: Sequence[int], level: float) -> str:
+    """Shares of 50 % vary most, so that is a bound for metrics from 0 to 1. How much others vary is not known."""
     effect = rule.resolution
-    size = required_events(0.5, effect, share / SLOTS, level=level, power=_POWER)
     benefit = rule.threshold + effect
-    case = "both versions are equally good" if abs(benefit) < 1e-9 else f"the candidate is better by {benefit:.1%}"
+    case = (
+        "both versions are equally good"
+        if abs(benefit) < 1e-9
+        else f"the candidate is better by {_in_unit(rule, benefit)}"
+    )
+    promotion = Levels.of(level, level, guards=1).promotion
+    deviation = 0.5 if rule.bounded else effect
+    sizes = (required_events(deviation, effect, share / SLOTS, level=promotion).any_time for share in shares)
+    told = [
+        about(size) if len(shares) == 1 else f"{about(size)} at {percent(share)}"
+        for size, share in zip(sizes, shares, strict=True)
+    ]
+    varies = (
+        ""
+        if rule.bounded
+        else f", and its values have a standard deviation of {effect:g}: twice that needs four times as many"
+    )
+    most = "at most about" if rule.bounded else "about"
+    return (
+        f"{rule.name}: {most} {', '.join(told)} labelled events of both versions show it with a probability of {POWER:.0%}, "
+        f"if {case}{varies}; many events of one key count as fewer"
+    )
+
+
+def _in_unit(rule: MetricRule, benefit: float) -> str:
+    return f"{benefit:.1%}" if rule.bounded else f"{benefit:g}"
+
+
+def _unbounded_lines(pipeline: Pipeline) -> list[str]:
+    """Which metrics can't judge a shadow that answers exactly as the primary."""
+    if not pipeline.shadows:
+        return []
+    names = [rule.name for rule in metric_rules(pipeline) if rule.name in ERRORS and rule.largest is None]
     return [
-        f"at most about {size.any_time:,} labelled events show it with a probability of {_POWER:.0%}, if {case}; many events of "
-        "one key count as fewer"
+        f"{name}: a shadow whose answers are all the same as the primary's stays undecided, because nothing bounds an error. "
+        f"Write `bound` into rollout.metrics.{name} if you know the largest one"
+        for name in names
     ]
 
 
@@ -366,11 +400,3 @@ def _iso(at: int) -> str:
         return datetime.fromtimestamp(at // 1000, UTC).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):  # a foreign record may say anything
         return str(at)
-
-
-def span(ms: int) -> str:
-    """A span of time, such as `12 min`."""
-    for size, unit in _UNITS:
-        if ms >= size:
-            return f"{ms / size:.3g} {unit}"
-    return "just now"

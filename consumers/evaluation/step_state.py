@@ -10,6 +10,7 @@ import numpy as np
 from millstream.consumers.evaluation.figures import SampleRatio, StepFigures, VariantFigures
 from millstream.consumers.evaluation.held import Bounds, HeldEvents
 from millstream.consumers.evaluation.judge import judged
+from millstream.consumers.evaluation.outlook import outlooks
 from millstream.consumers.evaluation.ratio import step_ratio
 from millstream.consumers.evaluation.rows import Rows, event_row
 from millstream.consumers.evaluation.segments import Segments
@@ -67,7 +68,6 @@ class StepState:
         times = self._of_step(self.rows)["time"]
         return Arrivals(len(times), int(times.min()), int(times.max())) if len(times) else Arrivals(0)
 
-    def evaluation(self, now: int, candidate: int) -> Evaluation:
     @property
     def events_before(self) -> float:
         """How many events the baseline answered in the time before the step that was read."""
@@ -77,6 +77,7 @@ class StepState:
         before = (rows["time"] < self.settings.since) & (rows["variant"] == 0) & rows["randomised"]
         return int(before.sum()) / self.held.sampled[0]
 
+    def evaluation(self, now: int, candidate: int) -> Evaluation:
         """What strategies decide on; see `StepEvaluator`."""
         rows = self._counted
         sides = sides_of(self.settings, rows, now)
@@ -109,6 +110,12 @@ class StepState:
             for number, own in enumerate(settings.variants[1:], 1)
             if (ratio := self._ratio(rows, number, now)) is not None
         }
+        candidates = tuple(self._judged(rows, sides, segments, number, now) for number in settings.candidates)
+        told = [
+            said
+            for number, own in zip(settings.candidates, candidates, strict=True)
+            for said in outlooks(settings, sides[0], sides[number], own, now)
+        ]
         return StepFigures(
             settings.pipeline,
             settings.rollout,
@@ -118,12 +125,12 @@ class StepState:
             now,
             self._unmatured_share(sides),
             behind,
-            tuple(self._notes()),
+            (*self._notes(), *told),
             tuple(
                 VariantFigures(own.name, own.model, own.version, share, len(side.rows), part)
                 for own, share, side, part in zip(settings.variants, settings.shares, sides, sampled, strict=True)
             ),
-            tuple(self._judged(rows, sides, segments, number, now) for number in settings.candidates),
+            candidates,
             tuple(
                 SampleRatio(name, tuple(ratio.counts.tolist()), tuple(ratio.sums.tolist()))
                 for name, ratio in ratios.items()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.consumers.rollout.bandit import BanditSettings
 from millstream.consumers.rollout.judging import MetricRule
 from millstream.consumers.rollout.steps import Steps
-from millstream.pipeline.rollout_metrics import RARE
+from millstream.pipeline.rollout_metrics import RARE, Error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,6 +92,7 @@ def _of_quality(name: str, metric: Quality, rollout: Rollout) -> MetricRule:
         metric.minimum_effect,
         segment_margin=metric.segment_margin,
         bounded=name in _BOUNDED,
+        bound=metric.bound if isinstance(metric, Error) else None,
     )
 
 

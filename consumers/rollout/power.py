@@ -12,6 +12,8 @@ from typing import Final
 
 from millstream.consumers.rollout.boundaries import one_sided, quantile_of_normal
 
+POWER: Final = 0.8
+"""The usual probability to show a benefit that is there."""
 _HALVINGS: Final = 200
 
 
@@ -24,7 +26,7 @@ class Sizes:
 
 
 def required_events(
-    deviation: float, effect: float, share: float, *, level: float, power: float = 0.8, design_effect: float = 1.0
+    deviation: float, effect: float, share: float, *, level: float, power: float = POWER, design_effect: float = 1.0
 ) -> Sizes:
     """The events that show a benefit.
 
@@ -50,11 +52,23 @@ def required_events(
     of_one = (
         deviation**2 * design_effect * (1 / share + 1 / (1 - share))
     )  # variance of the difference, times the events
+    one_look = of_one * ((quantile_of_normal(1 - level) + quantile_of_normal(power)) / effect) ** 2
+    return Sizes(math.ceil(of_one / needed_variance(effect, effect, level, power)), math.ceil(one_look))
+
+
+def needed_variance(effect: float, scale: float, level: float, power: float = POWER) -> float:
+    """The variance of a difference of means at which a benefit is shown.
+
+    Args:
+        effect: the true benefit minus the rule's threshold, above 0.
+        scale: of the boundaries, as `MetricRule.resolution`.
+        level: of the promotion, one-sided.
+        power: the probability to show it.
+    """
     z = quantile_of_normal(power)
-    one_look = of_one * ((quantile_of_normal(1 - level) + z) / effect) ** 2
     low, high = 0.0, effect**2  # variances between which the bound reaches the threshold
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        reached = float(one_sided(middle, effect, level)) + z * math.sqrt(middle) <= effect
+        reached = float(one_sided(middle, scale, level)) + z * math.sqrt(middle) <= effect
         low, high = (middle, high) if reached else (low, middle)
-    return Sizes(math.ceil(of_one / low), math.ceil(one_look))
+    return low

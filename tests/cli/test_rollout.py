@@ -19,6 +19,7 @@ from millstream.consumers.evaluation import topic as evaluation_topic
 from millstream.consumers.evaluation.figures import StepFigures, WindowFigures, idle_figures
 from millstream.consumers.evaluation.topic import Evaluations
 from millstream.consumers.rollout.power import required_events
+from millstream.consumers.rollout.rounded import about
 from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.rollout_section import Strategy
 from millstream.schemas.records import ROLLOUT
@@ -506,6 +507,7 @@ def test_check_says_what_the_section_means(tmp_path: Path, capsys: pytest.Captur
     service = service_of(tmp_path, section=section, labels=LABELS)
     assert cli.run(["check", str(service.file), "--offline"]) == 0
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("rollout")]
+    sizes = "1,100,000 at 1 %, 240,000 at 5 %, 60,000 at 25 %, 45,000 at 50 %"
     assert said == [
         "rollout   canary of version latest: 1 %, 5 %, 25 %, 50 %, then 100 %",
         "rollout   each step takes 10 min, 500 labels or more, and is judged by accuracy, errors, dead_letters, latency; a "
@@ -514,6 +516,8 @@ def test_check_says_what_the_section_means(tmp_path: Path, capsys: pytest.Captur
         "baseline's. It passes when they are shown to take less, and is breached when they are shown to take more",
         "rollout   a step that takes longer than 1 d is inconclusive: it is held, and may still pass",
         "rollout   at 100 %, the candidate is watched for 1 h, and then promoted",
+        f"rollout   accuracy: at most about {sizes} labelled events of both versions show it with a probability of 80%, if both "
+        "versions are equally good; many events of one key count as fewer",
         "rollout   overrides by carrier: `millstream replay` can't check them, because predictions don't have the field. Add it "
         "to `output.include` if it should",
     ]
@@ -626,21 +630,45 @@ def test_mode_is_that_which_autopilot_follows(
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "case"),
+    ("strategy", "accuracy", "told"),
     [
-        ({"margin": 0.02}, "both versions are equally good"),
-        ({"margin": 0.0, "minimum_effect": 0.02}, "the candidate is better by 4.0%"),
+        (
+            "ab",
+            {"margin": 0.02},
+            "SIZE labelled events of both versions show it with a probability of 80%, if both versions are equally good",
+        ),
+        (
+            "ab",
+            {"margin": 0.0, "minimum_effect": 0.02},
+            "SIZE labelled events of both versions show it with a probability of 80%, if the candidate is better by 4.0%",
+        ),
+        ("canary", {"margin": 0.02}, "1,100,000 at 1 %, SIZE at 50 % labelled events of both versions show it"),
     ],
 )
-def test_check_says_how_many_labels_an_ab_test_needs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], accuracy: dict[str, float], case: str
+def test_check_says_how_many_labels_a_step_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], strategy: str, accuracy: dict[str, float], told: str
 ) -> None:
-    section = {"strategy": "ab", "candidate": 3, "metrics": {"accuracy": accuracy}}
+    section: dict[str, Any] = {"strategy": strategy, "candidate": 3, "metrics": {"accuracy": accuracy}}
+    section |= {"steps": [1, 50]} if strategy == "canary" else {}
     service = service_of(tmp_path, section=section, labels=LABELS)
     assert cli.run(["check", str(service.file), "--offline"]) == 0
     last = [line for line in capsys.readouterr().out.splitlines() if line.startswith("rollout")][-1]
     size = required_events(0.5, 0.02, 0.5, level=0.009, power=0.8).any_time
-    assert last == (
-        f"rollout   at most about {size:,} labelled events show it with a probability of 80%, if {case}; many events of one key "
-        "count as fewer"
-    )
+    assert last.startswith(f"rollout   accuracy: at most about {told.replace('SIZE', about(size))}")
+    assert last.endswith("; many events of one key count as fewer")
+
+
+def test_check_says_what_the_error_of_a_number_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    section = {"strategy": "blue-green", "candidate": 3, "metrics": {"absolute_error": {"margin": 0.5}}}
+    shadowed: dict[str, Any] = {"labels": LABELS, "comparison": {"task": "regression"}, "shadows": [{"version": 3}]}
+    service = service_of(tmp_path, section=section, **shadowed)
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    assert "Write `bound` into rollout.metrics.absolute_error" in capsys.readouterr().out
+    section = {"strategy": "canary", "steps": [50], "metrics": {"absolute_error": {"margin": 0.5, "bound": 60}}}
+    service = service_of(tmp_path / "canary", section=section, **shadowed)
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    shown = capsys.readouterr().out
+    assert "`bound`" not in shown
+    size = about(required_events(0.5, 0.5, 0.5, level=0.009).any_time)
+    assert f"absolute_error: about {size} labelled events" in shown
+    assert "its values have a standard deviation of 0.5: twice that needs four times as many" in shown

@@ -83,15 +83,14 @@ def test_lines_say_the_reason_the_labels_and_what_is_still_to_come(tmp_path: Pat
     assert figure_lines("not yet", replace(desk.record, strategy="manual"), 0) == []
 
 
-def test_step_that_was_resumed_is_told_to_be_evaluated_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_that_was_resumed_is_told_to_be_evaluated_anew(tmp_path: Path) -> None:
     desk = Desk(pipeline_of(tmp_path))
     desk.start(2)
     steps: list[StepFigures] = []
-    monkeypatch.setattr(rollout_figures, "read_figures", lambda *_: steps)
 
     def told(seconds: int) -> object:
         """`seconds`: since the newest change."""
-        return figures_of(desk.pipeline, open_store(desk.pipeline), desk.record, desk.now + seconds * 1000)
+        return figures_of(Evaluations(steps, None), desk.record, desk.now + seconds * 1000)
 
     assert told(5) == (
         "not since the step began 5 s ago: `millstream autopilot` evaluates it, within a minute after it has started"

@@ -367,6 +367,59 @@ def test_shadow_that_answers_like_the_primary_passes(shadowed: Pipeline) -> None
     assert judged(state, rows)[0]["accuracy"].outcome == "undecided"
 
 
+REGRESSION = "    absolute_error: {margin: 0.5BOUND}\n"
+
+
+def equal_errors(folder: Path, bound: str) -> tuple[str, tuple[str, ...]]:
+    """The outcome and the notes for a shadow of a number that answers as the primary."""
+    text = pipeline_of(folder).path.read_text(encoding="utf-8")
+    kept = [line for line in text.splitlines() if not line.strip().startswith(("accuracy", "brier", "score_drift"))]
+    text = "\n".join(kept).replace("comparison: {", "comparison: {task: regression, ")
+    text += "\n" + REGRESSION.replace("BOUND", bound) + "shadows: [{version: 2, name: next}]\n"
+    shadowed = load(folder, text)
+    state = state_of(shadowed, shadow_record(shadowed, shadowed.shadows[0], baseline=1, since=SINCE))
+    rows = rows_of(state, 3000, share=0.0)
+    rows["other_score"], rows["other_ms"] = rows["score"], rows["ms"]
+    verdicts, _ = judged(state, rows)
+    return verdicts["absolute_error"].outcome, state.figures(NOW).notes
+
+
+def test_equal_answers_need_a_bound_of_the_error(tmp_path: Path) -> None:
+    outcome, notes = equal_errors(tmp_path, "")
+    assert outcome == "undecided"
+    assert "write `bound` into rollout.metrics.absolute_error" in notes[0].replace("Write", "write")
+    assert equal_errors(tmp_path, ", bound: 10") == ("pass", ())
+    outcome, notes = equal_errors(tmp_path, ", bound: 0.001")
+    assert outcome == "undecided"
+    assert "some values are above the bound of 0.001: raise it" in notes[0]
+
+
+def test_undecided_metric_says_about_how_many_labels_are_missing(pipeline: Pipeline) -> None:
+    """As many more as are said decide it."""
+    state = state_of(pipeline)
+    rows = rows_of(state, 1500)
+    verdicts, found = judged(state, rows)
+    assert verdicts["accuracy"].outcome == "undecided"
+    [said] = [note for note in state.figures(NOW).notes if note.startswith("accuracy: about ")]
+    assert "more labels show that it is good enough, if both versions are equally good (about " in said
+    assert said.endswith(" min at the present rate)")
+    more = int(said.split("about ")[1].split(" ")[0].replace(",", ""))
+    whole = rows_of(state, round(1500 * (1 + 1.3 * more / found.labels)), seed=4)
+    assert judged(state_of(pipeline), whole)[0]["accuracy"].outcome == "pass"
+
+
+def test_metric_whose_benefit_is_too_low_is_not_said_to_need_only_labels(pipeline: Pipeline) -> None:
+    state = state_of(pipeline)
+    rows = rows_of(state)
+    threshold = next(rule.threshold for rule in state.settings.quality if rule.name == "accuracy")
+    wrong = (rows["variant"] == 1) & (np.arange(COUNT) % 1000 < -1300 * threshold)
+    rows["score"][wrong] = 1 - rows["label"][wrong]
+    verdicts, _ = judged(state, rows)
+    assert verdicts["accuracy"].outcome == "undecided"
+    told = [note for note in state.figures(NOW).notes if note.startswith("accuracy")]
+    assert told[0].startswith("accuracy: it does not pass while its benefit is -")
+
+
 def test_comparisons_of_other_versions_do_not_count(shadowed: Pipeline) -> None:
     topics = Topics()
     topics.compare(events_of(20))

@@ -1,0 +1,95 @@
+"""Says about how many more labels decide a metric of quality, or why no number of labels does. Forecasts decide nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from millstream.consumers.evaluation.judge import difference_of, is_equal, is_within_bound, levels_of
+from millstream.consumers.rollout.power import needed_variance
+from millstream.consumers.rollout.rounded import about, span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.consumers.evaluation.figures import CandidateVerdicts
+    from millstream.consumers.evaluation.settings import StepSettings
+    from millstream.consumers.evaluation.sides import Side
+    from millstream.consumers.rollout.judging import MetricRule
+
+_LEAST: Final = 1.05  # times as many labels: a forecast that is just reached is too low by chance
+
+
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """How labels came so far."""
+
+    labels: int  # of the version that has fewer
+    events: int  # mature ones that these labels took
+    ms: int  # in which these events came
+
+    def told(self, factor: float, why: str) -> str:
+        """What is still to come until there are so many times as many labels as now. `why`: what they show, and if what holds."""
+        more = factor - 1
+        rate = f", {span(more * self.ms)} at the present rate" if self.ms else ""
+        return f"about {about(more * self.labels)} more labels {why} (about {about(more * self.events)} events{rate})"
+
+
+def outlooks(
+    settings: StepSettings, baseline: Side, candidate: Side, found: CandidateVerdicts, now: int
+) -> Iterator[str]:
+    """A sentence for each metric of quality that is not decided, as far as there is something to say.
+
+    Args:
+        settings: of the step.
+        baseline: its events.
+        candidate: its events.
+        found: what they show.
+        now: ms since the epoch.
+    """
+    if settings.before:  # at 100 %, quality is not needed
+        return
+    undecided = {own.metric for own in found.verdicts if own.segment is None and own.outcome == "undecided"}
+    sides = (baseline,) if settings.paired else (baseline, candidate)
+    events = sum(int(side.mature.sum()) for side in sides)
+    pace = _Pace(found.labels, events, max(now - settings.maturity - settings.since, 0))
+    whose = f" of {found.candidate}" if len(settings.candidates) > 1 else ""
+    for rule in settings.quality if found.labels else ():
+        if rule.name not in undecided:
+            continue
+        if said := _outlook(settings, rule, baseline, candidate, pace):
+            yield f"{rule.name}{whose}: {said}"
+
+
+def _outlook(settings: StepSettings, rule: MetricRule, baseline: Side, candidate: Side, pace: _Pace) -> str:
+    if settings.paired and is_equal(settings, rule, baseline, candidate):
+        return _of_equal_answers(rule, is_within=is_within_bound(settings, rule, candidate))
+    found = difference_of(settings, rule, baseline, candidate)
+    if not np.isfinite(found.variance) or found.variance <= 0:
+        return ""
+    promotion, effect = levels_of(settings).promotion, rule.resolution
+    clusters = rule.least_clusters / max(float(found.effective), 1.0)
+    factor = max(float(found.variance) / needed_variance(effect, effect, promotion), clusters)
+    benefit = rule.threshold + effect
+    case = "if both versions are equally good" if abs(benefit) < 1e-9 else f"if its benefit is {benefit:+.4g}"
+    if factor <= 1:  # they should have been enough, so the difference is what it needs more for
+        benefit = float(found.estimate) if rule.better == "higher" else -float(found.estimate)
+        if benefit <= rule.threshold:
+            return f"it does not pass while its benefit is {benefit:+.4g}; it needs more than {rule.threshold:g}"
+        factor = float(found.variance) / needed_variance(benefit - rule.threshold, effect, promotion)
+        case = f"if its benefit stays at {benefit:+.4g}"
+    return pace.told(max(factor, _LEAST), f"show that it is good enough, {case}")
+
+
+def _of_equal_answers(rule: MetricRule, *, is_within: bool) -> str:
+    """A shadow has given the primary's answers so far. `is_within`: whether values have a bound, and keep it."""
+    if is_within:
+        return "all answers are equal so far, and it passes once enough keys have labels"
+    if rule.largest is not None:
+        return f"all answers are equal so far, and some values are above the bound of {rule.largest:g}: raise it"
+    return (
+        "all answers are equal so far, and it stays undecided while they are, because nothing bounds an error. Write `bound` "
+        f"into rollout.metrics.{rule.name}, or go on with `millstream rollout step`"
+    )
