@@ -118,7 +118,7 @@ def _decided(steps: Steps, progress: Progress, found: Evaluation) -> Decision:
     if progress.ended or found.epoch != progress.epoch:
         return _hold(progress, _without_effect(progress, found))
     if bad := breaches(found.verdicts, found.invalid):
-        return _breached(steps, progress, bad)
+        return _breached(steps, progress, found, bad)
     if progress.state in _WAITING:
         return _hold(progress, _WAITING[progress.state])
     if missing := _missing(steps, progress, found):
@@ -171,12 +171,12 @@ def _missing_labels(steps: Steps, found: Evaluation) -> str:
     )
 
 
-def _breached(steps: Steps, progress: Progress, bad: list[Verdict]) -> Decision:
-    reason = first_of(bad, "also too bad")
+def _breached(steps: Steps, progress: Progress, found: Evaluation, bad: list[Verdict]) -> Decision:
+    if steps.on_breach == "pause" and progress.state == "paused":
+        return _hold(progress, f"paused: {first_of(bad, 'also too bad')}")
+    reason = first_of(bad, "also too bad", "" if bad[0].service else f"{found.labels:,} labels")
     if steps.on_breach == "rollback":
         return Decision("rollback", reason, replace(progress, state="rolled_back", share=0))
-    if progress.state == "paused":
-        return _hold(progress, f"paused: {reason}")
     return Decision("pause", reason, replace(progress, state="paused"))
 
 

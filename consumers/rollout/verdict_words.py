@@ -83,13 +83,19 @@ def words(verdict: Verdict) -> str:
     return f"{said}: {what}{estimate_text(verdict)}{interval}{limit}"
 
 
-def first_of(verdicts: Sequence[Verdict], others: str) -> str:
-    """The first verdict in words, and the names of the others. `others`: what they are, such as "also too bad"."""
+def first_of(verdicts: Sequence[Verdict], others: str, basis: str = "") -> str:
+    """The first verdict in words, and the names of the others.
+
+    Args:
+        verdicts: at least one.
+        others: what the others are, such as "also too bad".
+        basis: what the first one is based on, such as "4,712 labels".
+    """
     first, *rest = verdicts
     names = [name_of(own) for own in rest[:_MOST_NAMED]]
     if len(rest) > _MOST_NAMED:
         names.append(f"{len(rest) - _MOST_NAMED} more")
-    return f"{words(first)}; {others}: {', '.join(names)}" if rest else words(first)
+    return "; ".join(filter(None, (words(first), basis, f"{others}: {', '.join(names)}" if rest else "")))
 
 
 def closest(verdicts: Sequence[Verdict]) -> Verdict:

@@ -79,6 +79,10 @@ def test_reason_is_one_sentence_with_the_figure_the_limit_and_the_counts() -> No
         "rollback",
         "errors is too bad: benefit +0 [-0.0049, 0.0049], limit -0.005; also too bad: latency, score_drift, brier, 6 more",
     )
+    back = decided(CANARY, progress, Evaluation(progress.epoch, 1, 563, (METRICS[0], *bad[3:5])))
+    assert (
+        back.reason == "brier is too bad: benefit +0.03 [0.02, 0.04], limit -0.005; 563 labels; also too bad: accuracy"
+    )
     still = tuple(replace(own, outcome="undecided") for own in METRICS[:5])
     hold = decided(CANARY, progress, Evaluation(progress.epoch, 1, 4712, still))
     assert (hold.action, hold.reason) == (
