@@ -10,19 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.consumers.rollout.clusters import Clusters
-from millstream.consumers.rollout.judging import (
-    OUTCOMES,
-    Levels,
-    MetricRule,
-    Verdict,
-    bounds,
-    bounds_of_difference,
-    signs,
-)
+from millstream.consumers.rollout.judging import OUTCOMES, Levels, MetricRule, bounds, bounds_of_difference, signs
 from millstream.consumers.rollout.latencies import LEAST_BLOCKS, Slowest, compared
 from millstream.consumers.rollout.progress import Evaluation
 from millstream.consumers.rollout.sample_ratio import labels_are_off, share_is_confirmed, share_is_off, share_ratio
 from millstream.consumers.rollout.steps import decided, started
+from millstream.consumers.rollout.verdicts import Verdict
 from millstream.pipeline.shares import SLOTS
 
 if TYPE_CHECKING:

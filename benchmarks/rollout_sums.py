@@ -10,9 +10,10 @@ import numpy as np
 from benchmarks.rollout_events import COUNTRIES, MATURITY, NO_LABEL, Events
 from millstream.consumers.evaluation.latency import Timed, judged_latency
 from millstream.consumers.rollout.clusters import Clusters
-from millstream.consumers.rollout.judging import Levels, MetricRule, Verdict, bounds, verdict
+from millstream.consumers.rollout.judging import Levels, MetricRule, bounds, verdict
 from millstream.consumers.rollout.progress import Evaluation, Progress
 from millstream.consumers.rollout.sample_ratio import labels_are_off, share_is_confirmed, share_is_off, share_ratio
+from millstream.consumers.rollout.verdicts import Verdict
 from millstream.pipeline.shares import SLOTS
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from millstream.consumers.rollout.bandit import stopped, updated
 from millstream.consumers.rollout.judging import breaches
 from millstream.consumers.rollout.progress import Decision
 from millstream.consumers.rollout.slots import percent
-from millstream.consumers.rollout.verdict_words import first_of
+from millstream.consumers.rollout.verdicts import first_of
 from millstream.pipeline.shares import SLOTS
 
 if TYPE_CHECKING:

@@ -11,12 +11,13 @@ from millstream.consumers.evaluation.figures import StepFigures
 from millstream.consumers.evaluation.topic import Evaluations, read_figures
 from millstream.consumers.rollout.changes import Memory
 from millstream.consumers.rollout.declared import metric_rules
-from millstream.consumers.rollout.judging import Verdict, breaches
+from millstream.consumers.rollout.judging import breaches
 from millstream.consumers.rollout.latencies import LATENCY
 from millstream.consumers.rollout.progress import ENDED
 from millstream.consumers.rollout.record import RolloutRecord
 from millstream.consumers.rollout.rounded import A_SECOND, span
-from millstream.consumers.rollout.verdict_words import (
+from millstream.consumers.rollout.verdicts import (
+    Verdict,
     estimate_text,
     interval_text,
     limit_text,

@@ -10,7 +10,8 @@ import numpy as np
 from millstream.consumers.evaluation.rows import buckets
 from millstream.consumers.rollout.clusters import Clusters
 from millstream.consumers.rollout.drift import Drift, binned, drift, edges_of
-from millstream.consumers.rollout.judging import Levels, Outcome, Verdict
+from millstream.consumers.rollout.judging import Levels
+from millstream.consumers.rollout.verdicts import Outcome, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

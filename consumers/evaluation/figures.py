@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from millstream.consumers.rollout.judging import Verdict
+    from millstream.consumers.rollout.verdicts import Verdict
 
 IDLE: Final = 0
 """The epoch of `idle_figures`: those of steps begin at 1."""

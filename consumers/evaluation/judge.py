@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from millstream.consumers.evaluation.settings import StepSettings
     from millstream.consumers.evaluation.sides import Side
     from millstream.consumers.rollout.clusters import Difference
-    from millstream.consumers.rollout.judging import MetricRule, Verdict
+    from millstream.consumers.rollout.judging import MetricRule
+    from millstream.consumers.rollout.verdicts import Verdict
 
 
 def levels_of(settings: StepSettings) -> Levels:

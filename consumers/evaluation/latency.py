@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from millstream.consumers.rollout.judging import Levels, MetricRule, Verdict, bounds_of_difference, verdict
+from millstream.consumers.rollout.judging import Levels, MetricRule, bounds_of_difference, verdict
 from millstream.consumers.rollout.latencies import LATENCY, LEAST_BLOCKS, blocks_of, compared, slowest
+from millstream.consumers.rollout.verdicts import Verdict
 
 if TYPE_CHECKING:
     from millstream.consumers.evaluation.settings import StepSettings

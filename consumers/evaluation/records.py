@@ -16,7 +16,7 @@ from millstream.consumers.evaluation.figures import (
     VariantFigures,
     WindowFigures,
 )
-from millstream.consumers.rollout.judging import Verdict
+from millstream.consumers.rollout.verdicts import Verdict
 from millstream.schemas.avro.types import parsed
 from millstream.schemas.datums import DatumsOf
 from millstream.schemas.records import ROLLOUT_EVALUATION

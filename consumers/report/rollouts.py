@@ -10,13 +10,13 @@ from millstream.consumers.comparison.verdict import DEVIATIONS
 from millstream.consumers.report.chart import FIRST, QUIET, SECOND, Band, Bars, Layer, Line, Plot, bars_svg, svg
 from millstream.consumers.report.page import Numbers, Shown
 from millstream.consumers.rollout.judging import breaches
-from millstream.consumers.rollout.verdict_words import NO_DATA, estimate_text, interval_text, name_of, outcome_word
+from millstream.consumers.rollout.verdicts import NO_DATA, estimate_text, interval_text, name_of, outcome_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from millstream.consumers.evaluation.figures import CandidateVerdicts, Figure, StepFigures
-    from millstream.consumers.rollout.judging import Verdict
+    from millstream.consumers.rollout.verdicts import Verdict
 
 _COLOURS: Final = (FIRST, SECOND, "#2f7d32", "#7b1fa2")
 _OUTCOMES: Final = {"pass": "good enough", "breach": "too bad", "undecided": "not decided", NO_DATA: NO_DATA}

@@ -14,7 +14,7 @@ the level (union bound).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
@@ -22,7 +22,7 @@ import numpy as np
 from millstream.consumers.rollout.boundaries import one_sided, widened
 from millstream.consumers.rollout.clusters import Clusters, Difference, unpaired
 from millstream.consumers.rollout.proportions import difference_interval, proportion_interval
-from millstream.consumers.rollout.verdict_words import words
+from millstream.consumers.rollout.verdicts import Outcome, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from millstream.schemas.arrays import Floats, Ints
 
 Better = Literal["higher", "lower"]
-Outcome = Literal["pass", "breach", "undecided"]
 OUTCOMES: Final[dict[int, Outcome]] = {1: "pass", -1: "breach", 0: "undecided"}
 
 
@@ -183,25 +182,6 @@ def signs(rule: MetricRule, found: Bounds) -> Ints:
     """1: the metric passes; -1: it is breached; 0: undecided. Keys of `OUTCOMES`; the shape of the bounds."""
     decided: Ints = np.where(found.upper < -rule.margin, -1, np.where(found.lower > rule.threshold, 1, 0))
     return decided
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What one metric says about the candidate."""
-
-    metric: str
-    outcome: Outcome
-    estimate: float | None = None  # benefit
-    lower: float | None = None
-    upper: float | None = None
-    segment: str | None = None  # None: all events
-    service: bool = False
-    # The benefit that the bounds were compared with; None: not known, as in verdicts that were read from a topic.
-    limit: float | None = field(default=None, compare=False)
-
-    def words(self) -> str:
-        """One line."""
-        return words(self)
 
 
 def breaches(verdicts: Iterable[Verdict], invalid: Collection[str]) -> list[Verdict]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from millstream.pipeline.shares import SLOTS
 
 if TYPE_CHECKING:
-    from millstream.consumers.rollout.judging import Verdict
+    from millstream.consumers.rollout.verdicts import Verdict
 
 State = Literal[
     "running",  # the current step is evaluated

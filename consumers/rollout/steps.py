@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Final, Literal
 from millstream.consumers.rollout.judging import breaches
 from millstream.consumers.rollout.progress import ENDED, BadCommandError, Decision, Evaluation, Progress, State
 from millstream.consumers.rollout.slots import percent
-from millstream.consumers.rollout.verdict_words import closest, first_of, words
+from millstream.consumers.rollout.verdicts import closest, first_of
 from millstream.pipeline.shares import SLOTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.consumers.rollout.judging import Verdict
+    from millstream.consumers.rollout.verdicts import Verdict
 
 _WAITING: Final[dict[State, str]] = {
     "paused": "paused: resume, promote or roll back",
@@ -196,7 +196,7 @@ def _decisive(progress: Progress, found: Evaluation) -> str:
     counts = [f"{len(passed)} metrics"] if len(passed) > 1 else []
     if found.labels and progress.state != "watching":
         counts.append(f"{found.labels:,} labels")
-    return "; ".join(filter(None, (words(closest(passed)), ", ".join(counts))))
+    return "; ".join(filter(None, (closest(passed).words(), ", ".join(counts))))
 
 
 def _next_step(steps: Steps, progress: Progress, now: int, reason: str) -> Decision:

@@ -7,10 +7,8 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pytest
 from rich.console import Console
 
-from millstream.consumers.cli import rollout_figures
 from millstream.consumers.cli.rollout_figures import (
     figure_lines,
     figures_as_json,
@@ -25,8 +23,7 @@ from millstream.consumers.evaluation.figures import (
     VariantFigures,
     WindowFigures,
 )
-from millstream.consumers.rollout.judging import Verdict
-from millstream.consumers.schema_store import open_store
+from millstream.consumers.rollout.verdicts import Verdict
 from tests.consumers.autopilot.desk import MINUTE, START, Desk, pipeline_of
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from millstream.consumers.demo.rollout.account import Account, Answer, Choice, a
 from millstream.consumers.demo.rollout.feed import Flights
 from millstream.consumers.demo.rollout.screen import LINE_WIDTH, interval_text, picture
 from millstream.consumers.demo.rollout.story import expectations
-from millstream.consumers.rollout.judging import Verdict
 from millstream.consumers.rollout.record import RolloutRecord, RolloutVariant
 from millstream.consumers.rollout.routing import route
 from millstream.consumers.rollout.slots import reallocated, whole
+from millstream.consumers.rollout.verdicts import Verdict
 from millstream.pipeline.shares import SLOTS
 
 if TYPE_CHECKING:

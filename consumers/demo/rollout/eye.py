@@ -9,10 +9,10 @@ from millstream.consumers.demo.rollout.story import METRIC, answering
 from millstream.consumers.evaluation.settings import shadow_record
 from millstream.consumers.evaluation.step_evaluator import StepEvaluator
 from millstream.consumers.rollout.changes import Memory
-from millstream.consumers.rollout.judging import Verdict
 from millstream.consumers.rollout.progress import ENDED, Evaluation
 from millstream.consumers.rollout.record import RolloutRecord
 from millstream.consumers.rollout.slots import percent
+from millstream.consumers.rollout.verdicts import Verdict
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.shares import SLOTS
 from millstream.schemas.store import SchemaStore

@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from millstream.consumers.rollout.judging import Verdict
+from millstream.consumers.rollout.verdicts import Verdict
 from millstream.pipeline.shares import SLOTS
 
 SHARE_WIDTH = 40  # characters of 100 %

@@ -26,9 +26,9 @@ from millstream.consumers.evaluation.step_state import Arrivals
 from millstream.consumers.rollout.bandit import Rewards
 from millstream.consumers.rollout.changes import Command, Entry, Memory, commanded_record, standing, started_record
 from millstream.consumers.rollout.declared import steps_of
-from millstream.consumers.rollout.judging import Verdict
 from millstream.consumers.rollout.progress import Evaluation
 from millstream.consumers.rollout.revisions import Change
+from millstream.consumers.rollout.verdicts import Verdict
 from millstream.schemas.records import ROLLOUT
 from tests.consumers.control.topic_in_memory import PIPELINE, Topic, TopicReader, TopicTransaction
 from tests.pipeline.pipeline_files import load

@@ -36,7 +36,7 @@ from tests.pipeline.pipeline_files import load
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millstream.consumers.rollout.judging import Verdict
+    from millstream.consumers.rollout.verdicts import Verdict
     from millstream.pipeline.pipeline import Pipeline
 
 NOW = SINCE + 30 * MINUTE

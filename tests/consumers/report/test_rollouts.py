@@ -15,7 +15,7 @@ from millstream.consumers.evaluation.figures import (
 )
 from millstream.consumers.report.page import page
 from millstream.consumers.report.rollouts import rollout_sections
-from millstream.consumers.rollout.judging import Verdict
+from millstream.consumers.rollout.verdicts import Verdict
 from tests.consumers.report.page_reader import PageReader
 
 HOUR = 3_600_000

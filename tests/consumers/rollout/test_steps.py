@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.consumers.rollout.judging import Verdict
 from millstream.consumers.rollout.progress import BadCommandError, Decision, Evaluation, Progress
 from millstream.consumers.rollout.steps import (
     AB_TEST,
@@ -22,6 +21,7 @@ from millstream.consumers.rollout.steps import (
     decided,
     started,
 )
+from millstream.consumers.rollout.verdicts import Verdict
 from millstream.pipeline.shares import SLOTS
 
 PASS = (Verdict("loss", "pass"), Verdict("errors", "pass", service=True))

@@ -1,4 +1,4 @@
-"""How people read a verdict: the same words and numbers in reasons, `rollout status` and reports.
+"""What one metric says about the candidate, in the same words and numbers in reasons, `rollout status` and reports.
 
 A bound that is not known yet is left out. The latency is shown as a multiple of the baseline's: a benefit of -0.5 is 1.5x.
 """
@@ -6,15 +6,15 @@ A bound that is not known yet is left out. The latency is shown as a multiple of
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
 
 from millstream.consumers.rollout.latencies import LATENCY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.consumers.rollout.judging import Verdict
-
+Outcome = Literal["pass", "breach", "undecided"]
 NOT_KNOWN: Final = "not known yet"
 NO_DATA: Final = "no data"
 """In place of an outcome: one version has no events that count."""
@@ -22,6 +22,34 @@ MOST_TIMES: Final = 100.0
 """A latency that may be more than so many times, or less than one part in so many, of the baseline's is not known yet."""
 _MOST_NAMED: Final = 3  # verdicts beside the decisive one that a reason names
 _VERBS: Final = {"pass": "is good enough", "breach": "is too bad", "undecided": "is not decided"}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one metric says about the candidate."""
+
+    metric: str
+    outcome: Outcome
+    estimate: float | None = None  # benefit
+    lower: float | None = None
+    upper: float | None = None
+    segment: str | None = None  # None: all events
+    service: bool = False
+    # The benefit that the bounds were compared with; None: not known, as in verdicts that were read from a topic.
+    limit: float | None = field(default=None, compare=False)
+
+    def words(self) -> str:
+        """One line: the outcome, the figure, what is known of it, and the limit."""
+        said = f"{name_of(self)} {_VERBS[self.outcome]}"
+        if self.estimate is None or self.lower is None or self.upper is None:
+            return said
+        known = interval_text(self)
+        interval = (
+            f", interval {known}" if known == NOT_KNOWN else f" {known}" if known.startswith("[") else f", {known}"
+        )
+        what = "" if self.metric == LATENCY else "benefit "
+        limit = "" if self.limit is None else f", limit {_number(self.metric, self.limit)}"
+        return f"{said}: {what}{estimate_text(self)}{interval}{limit}"
 
 
 def name_of(verdict: Verdict) -> str:
@@ -71,18 +99,6 @@ def limit_text(metric: str, limit: float) -> str:
     return f"< {_number(metric, limit)}" if metric == LATENCY else f"> {limit:g}"
 
 
-def words(verdict: Verdict) -> str:
-    """One line: the outcome, the figure, what is known of it, and the limit."""
-    said = f"{name_of(verdict)} {_VERBS[verdict.outcome]}"
-    if verdict.estimate is None or verdict.lower is None or verdict.upper is None:
-        return said
-    known = interval_text(verdict)
-    what = "" if verdict.metric == LATENCY else "benefit "
-    interval = f", interval {known}" if known == NOT_KNOWN else f" {known}" if known.startswith("[") else f", {known}"
-    limit = "" if verdict.limit is None else f", limit {_number(verdict.metric, verdict.limit)}"
-    return f"{said}: {what}{estimate_text(verdict)}{interval}{limit}"
-
-
 def first_of(verdicts: Sequence[Verdict], others: str, basis: str = "") -> str:
     """The first verdict in words, and the names of the others.
 
@@ -95,7 +111,7 @@ def first_of(verdicts: Sequence[Verdict], others: str, basis: str = "") -> str:
     names = [name_of(own) for own in rest[:_MOST_NAMED]]
     if len(rest) > _MOST_NAMED:
         names.append(f"{len(rest) - _MOST_NAMED} more")
-    return "; ".join(filter(None, (words(first), basis, f"{others}: {', '.join(names)}" if rest else "")))
+    return "; ".join(filter(None, (first.words(), basis, f"{others}: {', '.join(names)}" if rest else "")))
 
 
 def closest(verdicts: Sequence[Verdict]) -> Verdict:

@@ -7,10 +7,9 @@ from math import inf
 
 import pytest
 
-from millstream.consumers.rollout.judging import Verdict
 from millstream.consumers.rollout.progress import Evaluation
 from millstream.consumers.rollout.steps import CANARY, decided, started
-from millstream.consumers.rollout.verdict_words import closest, estimate_text, interval_text, outcome_word
+from millstream.consumers.rollout.verdicts import Verdict, closest, estimate_text, interval_text, outcome_word
 
 ACCURACY = Verdict("accuracy", "pass", 0.08468, 0.06179, 0.111, limit=-0.01)
 METRICS = (
