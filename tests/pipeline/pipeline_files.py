@@ -144,8 +144,8 @@ rollout:
   maturity: 2h
   level: 0.05
   metrics:
-    absolute_error: {margin: 0.5, minimum_effect: 0.1, segment_margin: 2}
-    squared_error: {margin: 3, minimum_effect: 0.2, segment_margin: 9}
+    absolute_error: {margin: 0.5, minimum_effect: 0.1, segment_margin: 2, bound: 100}
+    squared_error: {margin: 3, minimum_effect: 0.2, segment_margin: 9, bound: 900}
     reward: {field: revenue, better: lower, margin: 4, minimum_effect: 0.3, segment_margin: 8, deviation: 20}
     errors: {margin: 0.001}
     dead_letters: {margin: 0.002}
