@@ -23,6 +23,7 @@ from millstream.consumers.evaluation.figures import (
     VariantFigures,
     WindowFigures,
 )
+from millstream.consumers.evaluation.topic import Evaluations
 from millstream.consumers.rollout.verdicts import Verdict
 from tests.consumers.autopilot.desk import MINUTE, START, Desk, pipeline_of
 
