@@ -26,11 +26,11 @@ LEAST_BYTES = 1 << 15  # a smaller request takes no less time with shared memory
 MOST_REGIONS = 64  # requests in flight beyond these have their tensors in them
 REST = 60.0  # seconds until a region is used again whose request was abandoned: the server may still read it
 REGISTER_TIMEOUT = 10.0  # seconds; to unregister a region may take as long
-CLOSE_TIMEOUT = 1.0  # seconds to unregister all regions at the end
-# Seconds between tries to unregister a region that the server still uses. A server lets go of a request's region only after it
-# has sent the answer. Until then, Triton 2.50 to 2.52 refuse to unregister it. Later ones unregister it afterwards
-# (https://github.com/triton-inference-server/server/pull/7743).
-IN_USE_WAITS = (0.001, 0.01, 0.1, 0.5)
+LEAVE_TIMEOUT = 1.0  # seconds that a start or an end waits until the server has unregistered regions
+# Seconds between tries to unregister a region that the server still uses. No request waits for them. A server lets go of a
+# request's region only after it has sent the answer. Until then, Triton 2.50 to 2.52 refuse to unregister it. Later ones
+# unregister it afterwards (https://github.com/triton-inference-server/server/pull/7743).
+IN_USE_WAITS = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0)
 _NO_ANSWER = {"CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE"}
 _AWAY = {"DEADLINE_EXCEEDED", "UNAVAILABLE"}
 
@@ -49,6 +49,7 @@ class SharedMemoryEndpoint(GrpcEndpoint):
         self._free: list[Region] = []
         self._resting: deque[tuple[float, Region]] = deque()  # until when on the loop's clock, ascending
         self._count = 0  # all regions, with those in use
+        self._leaving: dict[str, asyncio.Task[None]] = {}  # name of each region that the server may still have mapped
         self._size = LEAST_BYTES  # of a new region: bytes
         self._failed = False  # whether the log says that a region can't be made
 
@@ -59,9 +60,8 @@ class SharedMemoryEndpoint(GrpcEndpoint):
             found = await self._stub.SystemSharedMemoryStatus(
                 SystemSharedMemoryStatusRequest(), **self._within(REGISTER_TIMEOUT)
             )
-            for name in found.regions:
-                if name.startswith(PREFIX) and not exists(name):
-                    await self._unregister(name)
+            left_over = [name for name in found.regions if name.startswith(PREFIX) and not exists(name)]
+            await self._wait_until_left([self._unregister_soon(name) for name in left_over])
             if not self._count:
                 self._free.append(await self._made())
         except AioRpcError as error:
@@ -80,10 +80,14 @@ class SharedMemoryEndpoint(GrpcEndpoint):
 
     async def close(self) -> None:
         """See `Endpoint.close`."""
-        regions = [*self._free, *(region for _, region in self._resting)]
+        for region in [*self._free, *(region for _, region in self._resting)]:
+            self._drop(region)
         self._free.clear()
         self._resting.clear()
-        await asyncio.gather(*(self._drop(region, CLOSE_TIMEOUT) for region in regions))
+        left = list(self._leaving.values())
+        await self._wait_until_left(left)
+        for task in left:
+            task.cancel()
         await super().close()
 
     async def _ask(
@@ -112,7 +116,7 @@ class SharedMemoryEndpoint(GrpcEndpoint):
                 self._free.append(region)
                 raise
             # The server was started anew, so it doesn't know the region. No event is to blame.
-            await self._drop(region)
+            self._drop(region)
             return await super()._ask(model, version, inputs, items, outputs, timeout - (now() - began))
         except BaseException:
             self._resting.append((now() + REST, region))
@@ -129,8 +133,8 @@ class SharedMemoryEndpoint(GrpcEndpoint):
             region = self._free.pop()
             if region.size >= needed:
                 return region
-            await self._drop(region)
-        if self._count >= MOST_REGIONS:
+            self._drop(region)
+        if self._count + len(self._leaving) >= MOST_REGIONS:
             return None
         try:
             return await self._made()
@@ -158,16 +162,25 @@ class SharedMemoryEndpoint(GrpcEndpoint):
             raise
         return region
 
-    async def _drop(self, region: Region, timeout: float = REGISTER_TIMEOUT) -> None:
+    def _drop(self, region: Region) -> None:
+        """Remove a region here, and soon on the server."""
         self._count -= 1
         region.close()
-        await self._unregister(region.name, timeout)
+        self._unregister_soon(region.name)
 
-    async def _unregister(self, name: str, timeout: float = REGISTER_TIMEOUT) -> None:
+    def _unregister_soon(self, name: str) -> asyncio.Task[None]:
+        """Unregister a region while requests go on, because the server may refuse it for a while. Until then it counts."""
+        task = self._leaving.get(name)
+        if task is None:
+            task = self._leaving[name] = asyncio.get_running_loop().create_task(self._unregister(name))
+            task.add_done_callback(lambda _task: self._leaving.pop(name))
+        return task
+
+    async def _unregister(self, name: str) -> None:
         request = SystemSharedMemoryUnregisterRequest(name=name)
         for wait in (*IN_USE_WAITS, 0.0):
             try:
-                await self._stub.SystemSharedMemoryUnregister(request, **self._within(timeout))
+                await self._stub.SystemSharedMemoryUnregister(request, **self._within(REGISTER_TIMEOUT))
                 return
             except AioRpcError as error:
                 said, in_use = self._said(error), "in use" in (error.details() or "")
@@ -175,6 +188,12 @@ class SharedMemoryEndpoint(GrpcEndpoint):
                 break
             await asyncio.sleep(wait)
         log.debug("%s", said)  # the next worker that starts does it
+
+    @staticmethod
+    async def _wait_until_left(tasks: Sequence[asyncio.Task[None]]) -> None:
+        """Wait until these regions are unregistered, but not longer than 1 s."""
+        if tasks:
+            await asyncio.wait(tasks, timeout=LEAVE_TIMEOUT)
 
     def _within(self, seconds: float) -> dict[str, Any]:
         return {"timeout": seconds, "metadata": self._metadata}
