@@ -61,8 +61,7 @@ class Flights:
     def land(self, *results: BatchResult) -> None:
         """Add the results of batches, and pass on all results that may go on now."""
         with self._changed:
-            released = [one for result in results for one in self._flying.complete(result.number, result)]
-            for run in _consecutive(released):
+            for run in _consecutive(self._flying.complete({result.number: result for result in results})):
                 self.results.pass_on(
                     run
                 )  # under the lock, so that results reach the queue in the order of their release

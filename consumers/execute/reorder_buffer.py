@@ -1,7 +1,8 @@
 """Decides in which order the results of micro-batches may go on. Pure."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Generic, Literal, TypeVar
 
 T = TypeVar("T")
@@ -41,23 +42,27 @@ class ReorderBuffer(Generic[T]):
         """
         self._flights[number] = _Flight(number, frozenset(keys) if self._ordering == "key" else frozenset())
 
-    def complete(self, number: int, answer: T) -> list[T]:
-        """Add a batch's result. Returns all results that may go on now, in order of submission."""
-        flight = self._flights[number]
-        flight.answer, flight.answered = answer, True
-        released = [flight] if self._ordering == "none" else self._releasable()
+    def complete(self, answers: Mapping[int, T]) -> list[T]:
+        """Add results of batches, by their numbers. Returns all results that may go on now.
+
+        They are in order of submission; with `none`, in that of `answers`.
+        """
+        for number, answer in answers.items():
+            flight = self._flights[number]
+            flight.answer, flight.answered = answer, True
+        released = [self._flights[number] for number in answers] if self._ordering == "none" else self._releasable()
         for one in released:
             del self._flights[one.number]
         return [one.answer for one in released if one.answer is not None]
 
     def _releasable(self) -> list[_Flight[T]]:
+        if self._ordering == "partition":
+            return list(takewhile(lambda flight: flight.answered, self._flights.values()))
         found: list[_Flight[T]] = []
         waiting: set[Hashable] = set()  # keys of earlier batches without a result
         for flight in self._flights.values():
             if flight.answered and waiting.isdisjoint(flight.keys):
                 found.append(flight)
-            elif self._ordering == "partition":
-                break
             else:
                 waiting |= flight.keys
         return found

@@ -22,7 +22,7 @@ def released(ordering: Ordering, keys: Sequence[set[str]], arrivals: Sequence[in
     flying: ReorderBuffer[int] = ReorderBuffer(ordering)
     for number, of in enumerate(keys):
         flying.submit(number, of)
-    left = [answer for number in arrivals for answer in flying.complete(number, number)]
+    left = [answer for number in arrivals for answer in flying.complete({number: number})]
     assert len(flying) == 0
     return left
 
@@ -54,9 +54,9 @@ def test_by_key_a_result_passes_those_of_other_keys() -> None:
     flying.submit(0, "a")
     flying.submit(1, "b")
     flying.submit(2, "ab")
-    assert flying.complete(1, "second") == ["second"]
-    assert flying.complete(2, "third") == []
-    assert flying.complete(0, "first") == ["first", "third"]
+    assert flying.complete({1: "second"}) == ["second"]
+    assert flying.complete({2: "third"}) == []
+    assert flying.complete({0: "first"}) == ["first", "third"]
 
 
 @given(st.permutations(range(12)))
@@ -75,7 +75,16 @@ def test_watermark_passes_what_is_done_in_order_and_never_a_gap(finished: list[i
 def test_batches_may_depart_while_others_are_out(ordering: Ordering) -> None:
     flying: ReorderBuffer[int] = ReorderBuffer(ordering)
     flying.submit(0, "a")
-    assert flying.complete(0, 0) == [0]
+    assert flying.complete({0: 0}) == [0]
     flying.submit(1, "a")
     assert len(flying) == 1
-    assert flying.complete(1, 1) == [1]
+    assert flying.complete({1: 1}) == [1]
+
+
+def test_results_that_arrive_together_go_on_together_in_order_of_submission() -> None:
+    flying: ReorderBuffer[str] = ReorderBuffer("partition")
+    for number in range(4):
+        flying.submit(number)
+    assert flying.complete({3: "fourth", 1: "second"}) == []
+    assert flying.complete({2: "third", 0: "first"}) == ["first", "second", "third", "fourth"]
+    assert not flying

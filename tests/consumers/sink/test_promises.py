@@ -226,7 +226,7 @@ class Member:
         if not self._out:
             return
         number, batch = self._out.pop(which % len(self._out))
-        released = self._flying.complete(number, _answered(number, batch))
+        released = self._flying.complete({number: _answered(number, batch)})
         if self._by_key:
             for one in released:
                 self._answers.put([one])
