@@ -285,9 +285,9 @@ def joined_parts(batches: Sequence[MicroBatch]) -> tuple[BatchSlice, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BatchResult:
-    """A micro-batch with its results."""
+    """A micro-batch with its results. Nothing changes it; to check that (`frozen`) would take longer than to make it."""
 
     number: int  # of the batch, in the order of submission: 0, 1, 2, ...
     batch: MicroBatch

@@ -1,6 +1,5 @@
 """Runs one micro-batch on an asynchronous executor: as `Runner` does, but as a coroutine."""
 
-import asyncio
 import time
 from dataclasses import dataclass
 
@@ -159,12 +158,11 @@ class AsyncRunner:
             if left <= 0:
                 raise _OverError
             timeout = min(timeout, left)
-        now, limit = asyncio.get_running_loop().time, self.places.limit
-        sent = now()
+        limit, sent = self.places.limit, time.monotonic()
         try:
             outputs = await self._timed.run(inputs, timeout)
         except Throttled:
-            limit.throttled(sent, now())
+            limit.throttled(sent, time.monotonic())
             raise
         except NotSent:
             raise
@@ -178,5 +176,5 @@ class AsyncRunner:
                 raise _OverError from None
             raise
         self._breaker.answered()
-        limit.answered(sent, now(), self.places.taken)
+        limit.answered(sent, time.monotonic(), self.places.taken)
         return outputs

@@ -89,7 +89,7 @@ class BatchStart:
         self._note_wait(time.monotonic() - batch.arrived)
         work = self.work_of(batch)
         if work is not None:
-            events = batch.events
+            events = work.events + len(work.late)
             self._note_events(events)
             self._note_fill(min(events / self._max_events, 1.0))  # more events: several batches that run as one
         return work

@@ -203,8 +203,8 @@ def _without_nan(
 ) -> Result:
     bad: dict[int, Rejection] = {}  # index in `rows` -> reason
     for name, array in outputs.items():
-        # `all()` is this with a layer of Python around it.
-        if array.dtype.kind != "f" or np.logical_and.reduce(finite := np.isfinite(array), axis=None):
+        # `all()` takes twice as long for the outputs of a usual batch.
+        if array.dtype.kind != "f" or np.count_nonzero(finite := np.isfinite(array)) == array.size:
             continue
         flat = finite.reshape(len(array), -1)
         for place in np.flatnonzero(~flat.all(axis=1)).tolist():

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy.typing as npt
 
@@ -27,8 +27,7 @@ class ModelMetadata:
     )  # None: the server doesn't say; 0: the model takes single events only, or has a fixed shape
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What a server answered to an inference request."""
 
     model: str

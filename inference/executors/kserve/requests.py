@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,7 @@ def texts_in(array: npt.NDArray[Any]) -> bytes:
     return b"".join(parts)
 
 
+@lru_cache(MOST_KEPT)  # most requests have the sizes of other ones
 def _varint(number: int) -> bytes:
     """A number in groups of seven bits, the lowest first. All but the last group have the highest bit set."""
     groups = bytearray()
