@@ -132,7 +132,7 @@ def test_all_requests_that_a_server_without_binary_tensors_refuses_at_once_are_s
         endpoint = HttpEndpoint(url, {})
         numbers = [np.full((1, 2), at, np.float32) for at in range(AT_ONCE)]
         try:
-            return await asyncio.gather(*(endpoint.infer("m", "", {"x": each}, ["y"], 30.0) for each in numbers))
+            return list(await asyncio.gather(*(endpoint.infer("m", "", {"x": each}, ["y"], 30.0) for each in numbers)))
         finally:
             await endpoint.close()
 
