@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 
@@ -32,3 +33,8 @@ def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
                 )
             unfinished.rename(folder)
     return folder
+
+
+def digest_of(files: Iterable[Path]) -> str:
+    """Changes with the content of the files that a folder is made from. It belongs to the folder's name."""
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]

@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import re
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from millstream.inference.errors import InferenceError, ModelConfigError, SourceUnavailable
 from millstream.inference.repository import TRITON_FILE
 from millstream.inference.sources.aliases import ALIASES_FILE, parsed_aliases
+from millstream.inference.sources.client_options import client_options, ready
 from millstream.inference.sources.interface import RemoteVersion
 from millstream.inference.sources.progress import Progress
 from millstream.inference.sources.secrets import redacted
@@ -29,12 +31,9 @@ EXTRAS = {
 """Scheme -> the package that reads it, and Millstream's extra with that package."""
 _SHOWN = {"endpoint_url", "endpoint", "region_name", "region", "account_name", "project", "anon"}
 """Names of options that are no secrets: messages may show their values."""
-_TAGS = ("ETag", "etag", "md5Hash", "blob_id", "checksum")
+_TAGS = ("ETag", "md5Hash", "etag", "blob_id", "checksum")
+"""Checksums first: Google's `etag` changes whenever a file is written."""
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
-_BOUNDS: Mapping[str, Mapping[str, Any]] = {
-    "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 20, "retries": {"max_attempts": 2}}}
-}
-"""Scheme -> options that bound the client's own waits, in place of minutes."""
 _REFUSED = re.compile(
     r"credential|access ?denied|forbidden|unauthorized|not authorized|invalidaccesskey|signaturedoesnotmatch|authenti"
     r"|\b40[13]\b",
@@ -58,6 +57,7 @@ class ObjectStore:
         self._scheme = url.partition("://")[0]
         self._options = options
         self._advice = advice
+        self._opening = threading.Lock()
         self._opened: tuple[Any, str] | None = None
         self._fsspec = _installed(self._scheme, self.url)
 
@@ -65,7 +65,7 @@ class ObjectStore:
         """See `RemotePlace`."""
         shared: dict[str, Any] = {}
         by_version: dict[int, dict[str, Any]] = {}
-        for path, info in self._found(name):
+        for path, info in _found(*self._store(), name):
             first, _, rest = path.partition("/")
             number = version_number(first)
             if not rest:
@@ -76,7 +76,7 @@ class ObjectStore:
 
     def version(self, name: str, number: int) -> RemoteVersion | None:
         """See `RemotePlace`."""
-        files = self._files(name, number)
+        files = _files(*self._store(), name, number)
         return _version(files) if files else None
 
     def aliases(self, name: str) -> Mapping[str, int]:
@@ -87,7 +87,6 @@ class ObjectStore:
     def beside(self, name: str, file: str) -> bytes | None:
         """See `RemotePlace`."""
         store, root = self._store()
-        store.invalidate_cache()
         try:
             return bytes(store.cat_file(f"{root}/{name}/{file}"))
         except FileNotFoundError:
@@ -100,9 +99,9 @@ class ObjectStore:
 
     def download(self, name: str, number: int, target: Path, progress: Progress) -> None:
         """See `RemotePlace`."""
-        store, _ = self._store()
+        store, root = self._store()
         callback = _heard(self._fsspec, progress)
-        for path, info in self._files(name, number).items():
+        for path, info in _files(store, root, name, number).items():
             local = target / _safe(path, f"{self.url}/{name}/{number}")
             local.parent.mkdir(parents=True, exist_ok=True)
             store.get_file(info["name"], str(local), callback=callback)
@@ -114,71 +113,80 @@ class ObjectStore:
         """See `RemotePlace`."""
         if isinstance(error, InferenceError):
             return error
-        secrets = [value for name, value in self._options.items() if name.rpartition(".")[2] not in _SHOWN]
-        said = redacted(f"{type(error).__name__}: {error}", secrets)
+        said = self._said(error)
         if isinstance(error, PermissionError) or _REFUSED.search(said):
             return ModelConfigError(
                 f"model repository {self.url}: the credentials are refused, or there are none. {self._advice} The client says: "
                 f"{said}"
             )
-        if isinstance(error, FileNotFoundError):
-            return ModelConfigError(
-                f"model repository {self.url}: there is no such place. Check `model.repository`. ({said})"
-            )
-        if isinstance(error, TypeError | ValueError | ImportError) and self._opened is None:
-            return ModelConfigError(
-                f"model repository {self.url}: the client refuses its options. {self._advice} It says: {said}"
-            )
+        if isinstance(error, FileNotFoundError) or self._is_no_repository(error):
+            if self._scheme == "hf":  # the Hub doesn't tell a repository that is missing from one that is private
+                why = f"there is no such place, or these credentials may not read it. Check `model.repository`. {self._advice}"
+            else:
+                why = "there is no such place. Check `model.repository`."
+            return ModelConfigError(f"model repository {self.url}: {why} ({said})")
         return SourceUnavailable(f"model repository {self.url} does not answer as it should: {said}")
 
+    def _said(self, error: Exception) -> str:
+        """The error, without secrets."""
+        secrets = [value for name, value in self._options.items() if name.rpartition(".")[2] not in _SHOWN]
+        text = str(error).partition("\nRequestId:")[0]  # what Azure adds says nothing to a reader
+        return redacted(f"{type(error).__name__}: {text}", secrets)
+
+    def _is_no_repository(self, error: Exception) -> bool:
+        """Whether the URL lacks the name of a repository on the Hub, which its client notices at the first call."""
+        return self._scheme == "hf" and type(error) in {ValueError, NotImplementedError}
+
     def _store(self) -> tuple[Any, str]:
-        """The client, and the root's path in it. Without caches: a new version must show."""
-        if self._opened is None:
-            bounds = _BOUNDS.get(self._scheme, {})
-            options = {**bounds, **nested(self._options)}
-            self._opened = self._fsspec.core.url_to_fs(
+        """The client, and the root's path in it, for one call. Without caches: a new version must show.
+
+        Threads may share fsspec's asynchronous clients. Any other is opened anew for each call: it may have one connection, or
+        a cache of listings in spite of the option.
+        """
+        with self._opening:
+            if self._opened is None or not self._opened[0].async_impl:
+                self._opened = self._open()
+            store, root = self._opened
+        store.invalidate_cache()
+        ready(self._scheme, store)
+        return store, root
+
+    def _open(self) -> tuple[Any, str]:
+        try:
+            options = client_options(self._scheme, self._options)
+            store, root = self._fsspec.core.url_to_fs(
                 self.url, skip_instance_cache=True, use_listings_cache=False, **options
             )
-        store, root = self._opened
+        except (TypeError, ValueError, ImportError) as error:
+            raise ModelConfigError(
+                f"model repository {self.url}: the client refuses its options. {self._advice} It says: {self._said(error)}"
+            ) from None
         return store, str(root).rstrip("/")
 
-    def _found(self, under: str) -> Iterator[tuple[str, Any]]:
-        """All files below a folder of the repository, each with its path from there."""
-        store, root = self._store()
-        store.invalidate_cache()
-        start = f"{root}/{under}"
-        try:
-            found = store.find(start, detail=True)
-        except FileNotFoundError:
-            return
-        for path, info in sorted(found.items()):
-            if info.get("type") != "directory" and not path.endswith("/") and path.startswith(f"{start}/"):
-                yield path[len(start) + 1 :], {**info, "name": path}
 
-    def _files(self, name: str, number: int) -> dict[str, Any]:
-        """The files of a version; empty: there is no such version."""
-        files = dict(self._found(f"{name}/{number}"))
-        if not files:
-            return {}
-        store, root = self._store()
-        beside = {
-            PurePosixPath(str(info["name"])).name: info
-            for info in store.ls(f"{root}/{name}", detail=True)
-            if info.get("type") == "file"
-        }
-        return {**_of_triton(beside), **files}
+def _found(store: Any, root: str, under: str) -> Iterator[tuple[str, Any]]:
+    """All files below a folder of the repository, each with its path from there."""
+    start = f"{root}/{under}"
+    try:
+        found = store.find(start, detail=True)
+    except FileNotFoundError:
+        return
+    for path, info in sorted(found.items()):
+        if info.get("type") != "directory" and not path.endswith("/") and path.startswith(f"{start}/"):
+            yield path[len(start) + 1 :], {**info, "name": path}
 
 
-def nested(options: Mapping[str, str]) -> dict[str, Any]:
-    """Options as a client takes them: `client_kwargs.region_name` is a mapping in a mapping; `true` and `false` are no texts."""
-    made: dict[str, Any] = {}
-    for name, value in options.items():
-        *outer, last = name.split(".")
-        within = made
-        for step in outer:
-            within = within.setdefault(step, {})
-        within[last] = {"true": True, "false": False}.get(value, value)
-    return made
+def _files(store: Any, root: str, name: str, number: int) -> dict[str, Any]:
+    """The files of a version; empty: there is no such version."""
+    files = dict(_found(store, root, f"{name}/{number}"))
+    if not files:
+        return {}
+    beside = {
+        PurePosixPath(str(info["name"])).name: info
+        for info in store.ls(f"{root}/{name}", detail=True)
+        if info.get("type") == "file"
+    }
+    return {**_of_triton(beside), **files}
 
 
 def _installed(scheme: str, url: str) -> Any:

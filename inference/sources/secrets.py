@@ -2,18 +2,20 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote
 
 _LONGEST = 300  # characters of a quoted message
 _IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
 _SIGNED = re.compile(
-    r"([?&](?:X-Amz-[A-Za-z-]+|sig|se|sp|sv|sr|Signature|AWSAccessKeyId|token|access_token)=)[^&\s'\"]+", re.IGNORECASE
+    r"([?&](?:X-(?:Amz|Goog)-[A-Za-z-]+|sig|se|sp|sv|sr|Signature|AWSAccessKeyId|token|access_token)=)[^&\s'\"]+",
+    re.IGNORECASE,
 )
 _NAMED = re.compile(r"((?:password|passwd|pwd)['\"]?\s*[=:]\s*['\"]?)[^\s,;'\"&]+", re.IGNORECASE)
 # Pydantic quotes the value that it refuses: all options of a client, for example.
 _INPUT = re.compile(r"input_value=.*?(?=, input_type=|$)")
 _SHORTEST = 4  # characters; a shorter secret would black out words
-_LINE = 16  # characters; a shorter line of a key file would black out words, too
+_LINE = 16  # characters; a shorter part would black out words, too
+_PARTS = re.compile(r"\n|\\n|\"|[;&](?:[A-Za-z]+=)?|^[A-Za-z]+=")
 
 
 def redacted(text: str, secrets: Iterable[str] = ()) -> str:
@@ -27,7 +29,11 @@ def redacted(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """A secret as it may stand in a line: itself, as `repr` writes it, in a URL, and each of the lines of a key file."""
+    """A secret as it may stand in a line: itself, as `repr` writes it, in a URL, and its parts.
+
+    Parts are the lines of a key file, also in JSON, and the values of a connection string.
+    """
     yield from (secret, repr(secret)[1:-1], quote(secret), quote(secret, safe=""), quote_plus(secret))
     yield " ".join(secret.split())
-    yield from (line.strip() for line in secret.splitlines() if len(line) >= _LINE)
+    yield unquote(secret)
+    yield from (part.strip() for part in _PARTS.split(secret) if len(part) >= _LINE and "://" not in part)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -15,7 +14,7 @@ import pytest
 from millstream.topics.errors import BrokerError
 from millstream.topics.local.fetch import OUTPUT, fetched
 from tests.broker.maven import CACHE
-from tests.made_once import made_once
+from tests.made_once import digest_of, made_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -109,8 +108,7 @@ def _go_program() -> Path:
 
 def _made_once(name: str, files: Sequence[Path], make: Callable[[Path], None]) -> Path:
     """A folder of the cache, made from these files. If it is missing, `make` fills it; it exists only complete."""
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
-    return made_once(_CACHE / f"{name}-{digest}", make)
+    return made_once(_CACHE / f"{name}-{digest_of(files)}", make)
 
 
 def _run(

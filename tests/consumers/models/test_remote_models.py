@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +12,7 @@ from millstream.topics.embedded import EmbeddedBroker
 from tests.broker.clients import create_topic, ensure_topic, produce, read_all
 from tests.consumers.processes import Worker
 from tests.consumers.service import prediction_of, vector_service
-from tests.inference.sources.places import Place
+from tests.inference.sources.places import place_in
 from tests.stores.minio import PASSWORD, Minio
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from tests.broker.choice import Broker
     from tests.consumers.service import Service
+    from tests.inference.sources.places import Place
 
 pytestmark = pytest.mark.full  # MinIO is built first, which takes minutes
 EVENTS = 200
@@ -29,7 +29,6 @@ EVENTS = 200
 
 @pytest.fixture(scope="module")
 def minio() -> Iterator[Minio]:
-    pytest.importorskip("s3fs", reason="s3fs is not installed: .venv/bin/pip install -e '.[s3]'")
     with Minio() as store:
         yield store
 
@@ -42,10 +41,6 @@ def service_in(place: Place, folder: Path, kafka: Broker, **model: Any) -> Servi
     return service
 
 
-def in_minio(minio: Minio) -> Place:
-    return Place(f"s3://models-{uuid.uuid4().hex}/models", minio.client)
-
-
 def feed(kafka: Broker, service: Service) -> None:
     load = vector_events(EVENTS, seed=1)
     produce(kafka.bootstrap, service.inputs[0], zip(load.keys, load.values, strict=True))
@@ -53,9 +48,8 @@ def feed(kafka: Broker, service: Service) -> None:
 
 @pytest.mark.broker
 def test_worker_waits_for_the_store_then_runs_and_later_starts_without_it(kafka: Broker, tmp_path: Path) -> None:
-    pytest.importorskip("s3fs", reason="s3fs is not installed: .venv/bin/pip install -e '.[s3]'")
     with Minio() as minio:
-        place = in_minio(minio)
+        place = place_in(minio)
         service = service_in(place, tmp_path, kafka, version="champion")
         place.put("vector/aliases.yaml", "champion: 1\n")
         minio.kill()
@@ -93,7 +87,7 @@ def test_worker_waits_for_the_store_then_runs_and_later_starts_without_it(kafka:
 def test_worker_ends_with_one_message_that_a_restart_would_not_change(
     kafka: Broker, tmp_path: Path, minio: Minio, model: dict[str, Any], said: str
 ) -> None:
-    place = in_minio(minio)
+    place = place_in(minio)
     if client := model.get("client"):
         model = {"client": {**client, "endpoint_url": minio.url}}
     service = service_in(place, tmp_path, kafka, **model)
@@ -106,7 +100,7 @@ def test_worker_ends_with_one_message_that_a_restart_would_not_change(
 
 @pytest.mark.broker
 def test_model_that_runs_code_needs_trust(kafka: Broker, tmp_path: Path, minio: Minio) -> None:
-    place = in_minio(minio)
+    place = place_in(minio)
     service = service_in(place, tmp_path, kafka)
     place.remove("vector/1/model.onnx")
     place.put("vector/1/model.py", "raise SystemExit('ran')\n")
@@ -118,7 +112,7 @@ def test_model_that_runs_code_needs_trust(kafka: Broker, tmp_path: Path, minio: 
 
 @pytest.mark.broker
 def test_primary_and_shadow_come_from_the_store(kafka: Broker, tmp_path: Path, minio: Minio) -> None:
-    place = in_minio(minio)
+    place = place_in(minio)
     write_vector_model(tmp_path / "newer", seed=2)
     service = service_in(place, tmp_path, kafka, version=1)
     for path in (tmp_path / "newer" / "models" / "vector" / "1").iterdir():

@@ -17,8 +17,9 @@ from millstream.inference.sources import folder
 from millstream.inference.sources.aliases import parsed_aliases
 from millstream.inference.sources.checksums import CHECKSUMS_FILE, sums_of
 from millstream.inference.sources.choice import Repository, open_source
+from millstream.inference.sources.client_options import nested
 from millstream.inference.sources.folder import FolderSource
-from millstream.inference.sources.object_store import ObjectStore, nested
+from millstream.inference.sources.object_store import ObjectStore
 from millstream.inference.sources.progress import BoundedCalls
 from millstream.inference.sources.secrets import redacted
 from millstream.inference.sources.start import fetch_at_start
@@ -494,3 +495,18 @@ def test_only_options_that_are_no_secrets_may_show(option: str) -> None:
 def test_secrets_never_show_in_another_form(text: str) -> None:
     said = redacted(text, ["a/b+c==", "-----BEGIN KEY-----\nMIIEvQIBADANBgkqh\n"])
     assert not any(each in said for each in ("a/b", "a%2F", "MIIEv"))
+
+
+@pytest.mark.parametrize(
+    ("secret", "text"),
+    [
+        (
+            "AccountName=weather;AccountKey=Zm9vYmFyYmF6cXV4Zm9v==;BlobEndpoint=http://h/",
+            "key Zm9vYmFyYmF6cXV4Zm9v== of h",
+        ),
+        ('{"private_key": "-----BEGIN KEY-----\\nZm9vYmFyYmF6cXV4Zm9v\\n"}', "no key: Zm9vYmFyYmF6cXV4Zm9v"),
+        ("?sv=2026-01-01&sig=Zm9vYmFyYmF6cXV4Zm9v%3D", "signature 'Zm9vYmFyYmF6cXV4Zm9v%3D' has expired"),
+    ],
+)
+def test_parts_of_secrets_never_show(secret: str, text: str) -> None:
+    assert "Zm9v" not in redacted(text, [secret])
