@@ -114,17 +114,17 @@ class ObjectStore:
         if isinstance(error, InferenceError):
             return error
         said = self._said(error)
-        if isinstance(error, PermissionError) or _REFUSED.search(said):
-            return ModelConfigError(
-                f"model repository {self.url}: the credentials are refused, or there are none. {self._advice} The client says: "
-                f"{said}"
-            )
         if isinstance(error, FileNotFoundError) or self._is_no_repository(error):
             if self._scheme == "hf":  # the Hub doesn't tell a repository that is missing from one that is private
                 why = f"there is no such place, or these credentials may not read it. Check `model.repository`. {self._advice}"
             else:
                 why = "there is no such place. Check `model.repository`."
             return ModelConfigError(f"model repository {self.url}: {why} ({said})")
+        if isinstance(error, PermissionError) or _REFUSED.search(said):
+            return ModelConfigError(
+                f"model repository {self.url}: the credentials are refused, or there are none. {self._advice} The client says: "
+                f"{said}"
+            )
         return SourceUnavailable(f"model repository {self.url} does not answer as it should: {said}")
 
     def _said(self, error: Exception) -> str:

@@ -2,6 +2,7 @@
 
     GET /api/models/REPOSITORY[/revision/main]                               whether it is there
     GET /api/models/REPOSITORY/tree/main[/PATH]?recursive=...[&cursor=...]   its files, with pages
+    POST /api/models/REPOSITORY/paths-info/main                              some of its files, by their paths (earlier clients)
     GET, HEAD /REPOSITORY/resolve/main/PATH                                  a file, or the range of `Range`
 
 Arguments: the port, the folder with REPOSITORY (two steps: `org/name`), and the token that may read.
@@ -19,8 +20,10 @@ from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 PAGE = 1000  # entries of a listing in one answer, as the Hub has it
 LARGE = 10_000  # bytes from which a file is in LFS here
-_API = re.compile(r"/api/models/([^/]+/[^/]+)(?:/revision/main)?")
-_TREE = re.compile(r"/api/models/([^/]+/[^/]+)/tree/main(?:/(.*))?")
+_NAME = r"/api/models/([^/]+(?:/[^/]+)?)"  # earlier clients also ask for repositories without an organisation
+_API = re.compile(rf"{_NAME}(?:/revision/main)?")
+_TREE = re.compile(rf"{_NAME}/tree/main(?:/(.*))?")
+_PATHS = re.compile(rf"{_NAME}/paths-info/main")
 _FILE = re.compile(r"/([^/]+/[^/]+)/resolve/main/(.+)")
 
 
@@ -40,7 +43,8 @@ class Handler(BaseHTTPRequestHandler):
         given = self.headers.get("Authorization")
         if given not in {None, f"Bearer {self.token}"}:
             return self.refuse(401, "", "Invalid credentials in Authorization header")
-        for pattern, answer in ((_TREE, self.tree), (_FILE, self.file), (_API, self.info)):
+        patterns = ((_TREE, self.tree), (_FILE, self.file), (_PATHS, self.some), (_API, self.info))
+        for pattern, answer in patterns:
             if (match := pattern.fullmatch(path)) is not None:
                 folder = self.root / unquote(match[1])
                 if (
@@ -51,7 +55,7 @@ class Handler(BaseHTTPRequestHandler):
                 return answer(folder, inside, parse_qs(parts.query))
         return self.refuse(404, "", "no such page")
 
-    do_HEAD = do_GET  # noqa: N815
+    do_HEAD = do_POST = do_GET  # noqa: N815
 
     def info(self, folder: Path, _: str, __: Mapping[str, list[str]]) -> None:
         """What the repository is."""
@@ -73,6 +77,11 @@ class Handler(BaseHTTPRequestHandler):
             more = urlencode({"recursive": str(recursive).lower(), "cursor": first + PAGE})
             headers["Link"] = f'<http://{self.headers["Host"]}{urlsplit(self.path).path}?{more}>; rel="next"'
         return self.send_json(entries, headers)
+
+    def some(self, folder: Path, _: str, __: Mapping[str, list[str]]) -> None:
+        """Files and folders by their paths; those that are missing are left out."""
+        form = parse_qs(self.rfile.read(int(self.headers.get("Content-Length", 0))).decode())
+        self.send_json([_entry(folder / path, path) for path in form.get("paths", []) if (folder / path).exists()])
 
     def file(self, folder: Path, inside: str, _: Mapping[str, list[str]]) -> None:
         """A file, or a range of it."""
