@@ -109,8 +109,9 @@ class PipelineModels:
         place, where = pipeline.at(*section), pipeline.model.repository
         if not isinstance(where, str) and not isinstance(wanted, str):
             # In a folder, `load_version` finds the version, and says what to do about what lies there in its place.
-            found = load_version(
-                where, name, wanted, fields, self._mapped_at(section, fields), place, pipeline.environ, advice
+            mapped_at = self._mapped_at(section, fields)
+            found = self.source.read(
+                lambda: load_version(where, name, wanted, fields, mapped_at, place, pipeline.environ, advice)
             )
             self.source.fetch(name, found.version)  # checks its files, if it has checksums
             return found
@@ -119,7 +120,10 @@ class PipelineModels:
 
     def _read(self, name: str, version: int, folder: Path, fields: Fields | None, section: Loc) -> ModelVersion:
         mapped_at = self._mapped_at(section, fields)
-        return read_version(folder, name, version, fields, mapped_at, self.pipeline.environ, remote=self.source.remote)
+        remote = self.source.remote
+        return self.source.read(
+            lambda: read_version(folder, name, version, fields, mapped_at, self.pipeline.environ, remote=remote)
+        )
 
     def _mapped_at(self, section: Loc, fields: Fields | None) -> partial[str]:
         """Returns the place of a model's inputs in the pipeline file."""

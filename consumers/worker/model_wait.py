@@ -1,13 +1,15 @@
 """Waits for the models at a worker's start while their repository is away."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 
 from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.resilience.retry import Retry
+from millstream.inference.errors import ModelConfigError
 from millstream.pipeline.pipeline import Pipeline
 
 WHAT = "models"
@@ -18,7 +20,7 @@ TURN_EVERY = 1.0  # seconds
 def fetch_models(pipeline: Pipeline, health: Health, metrics: Metrics, *, dedicated: bool) -> PipelineModels:
     """Fetch the models of a worker. While their repository is away, and the cache lacks one, it waits, and the log says so.
 
-    Meanwhile, the worker is live and not ready.
+    Meanwhile, the worker is live and not ready. A folder is away while its drive hangs or fails.
 
     Args:
         pipeline: the pipeline file's settings.
@@ -30,19 +32,30 @@ def fetch_models(pipeline: Pipeline, health: Health, metrics: Metrics, *, dedica
         ModelConfigError: a model or a version isn't there, or the credentials are refused.
     """
     models = PipelineModels(pipeline)
-    if not models.source.remote:
-        return models
     retry = Retry(threading.Event(), health, metrics)
-    members = {} if pipeline.models is None else pipeline.models.members
     with live(health):
-        for place, named in members.items():
-            retry.call(WHAT, lambda named=named, place=place: models.fetch_member(named, place))  # type: ignore[misc]
-        if not members:
-            retry.call(WHAT, models.fetch_primary)
-        for shadow in pipeline.shadows:
-            if shadow.dedicated is dedicated:
-                retry.call(WHAT, lambda each=shadow: models.fetch_shadow(each))  # type: ignore[misc]
+        for fetch in _fetches(models, dedicated=dedicated):
+            retry.call(WHAT, fetch if models.source.remote else partial(_look, fetch))
     return models
+
+
+def _fetches(models: PipelineModels, *, dedicated: bool) -> Iterator[Callable[[], object]]:
+    """Calls that fetch each model."""
+    pipeline = models.pipeline
+    members = {} if pipeline.models is None else pipeline.models.members
+    for place, named in members.items():
+        yield partial(models.fetch_member, named, place)
+    if not members:
+        yield models.fetch_primary
+    for shadow in pipeline.shadows:
+        if shadow.dedicated is dedicated:
+            yield partial(models.fetch_shadow, shadow)
+
+
+def _look(fetch: Callable[[], object]) -> None:
+    """Look whether a folder answers. Mistakes in it are left to `make_plan`, which says what to do about each."""
+    with suppress(ModelConfigError):
+        fetch()
 
 
 @contextmanager

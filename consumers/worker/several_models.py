@@ -21,7 +21,7 @@ from millstream.inference.combined.combination import (
 from millstream.inference.combined.combining import Source
 from millstream.inference.combined.routing import NO_MODEL, ByRules, ByValue, Choice, Condition
 from millstream.inference.combined.routing_key import key_input, number_input
-from millstream.inference.combined.tenants import Tenants, first_tenant, newest
+from millstream.inference.combined.tenants import Tenants, first_tenant, versions_of
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.interface import ModelExecutor
@@ -114,28 +114,28 @@ class _Loading:
         section, repository = models.tenants, models.repository
         assert section is not None
         assert isinstance(repository, Path)  # see `pipeline.conflicts`
+        source = self._repository.source
         default = None if section.default is None else self._model(section.default, "tenants", "default")
         pattern = default
         if pattern is None:
-            first = first_tenant(repository, section.name)
-            version = None if first is None else newest(repository, first)
-            if first is None or version is None:
+            first = source.read(lambda: first_tenant(repository, section.name))
+            if first is None:
                 raise PlanError(
                     f"{self._pipeline.at('models', 'tenants', 'name')}: expected at least one model named {section.name} in "
                     f"{repository}, to know the inputs of all; found none. Put one there, or name a `default`."
                 )
-            pattern = self._load(first, version)
+            pattern = self._load(first, max(source.read(lambda: versions_of(repository, first))))
         return Tenants(
             field=section.field,
             key=key_input(section.field, self._pipeline.at("models", "tenants", "field")),
             name=section.name,
-            repository=repository,
+            versions=lambda name: source.read(lambda: versions_of(repository, name)),
             pattern=pattern,
             default=default,
             memory=section.memory // models.instances,
             load=self._load,
             wanted=section.version,
-            aliases=self._repository.source.aliases,
+            aliases=source.aliases,
             place=self._pipeline.at("models", "tenants", "version"),
         )
 

@@ -1,7 +1,8 @@
 """A model per tenant: finds the models in the repository and loads them."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from dataclasses import field as with_default
 from functools import partial
@@ -19,7 +20,6 @@ from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, S
 from millstream.inference.repository import ModelVersion, versions_in
 from millstream.inference.signature import TensorInput, TensorOutput
 from millstream.inference.sources.interface import LATEST
-from millstream.inference.sources.progress import QUIET_TIMEOUT, BoundedCalls
 from millstream.inference.sources.wanted import version_of
 
 TENANT = "{tenant}"
@@ -35,11 +35,13 @@ class Tenants:
     field: str  # of the event, that names the tenant
     key: TensorInput  # with its values as texts
     name: str  # of the models, with `TENANT` for the field's value
-    repository: Path
+    versions: Callable[[str], Sequence[int]]  # the numbers of a model's versions. Raises OSError, SourceUnavailable
     pattern: ModelVersion  # all models have its inputs and outputs
     default: ModelVersion | None  # of tenants without a model
     memory: int  # bytes of all loaded models
-    load: Callable[[str, int], ModelVersion]  # loads a model's version
+    load: Callable[
+        [str, int], ModelVersion
+    ]  # reads a model's version. Raises OSError, SourceUnavailable, ModelConfigError
     wanted: int | str = LATEST  # version of each tenant's model: a number, `latest` or an alias
     aliases: Callable[[str], Mapping[str, int]] = lambda _: {}  # of a model. Raises ModelConfigError, SourceUnavailable
     place: str = ""  # of `wanted` in the pipeline file, for messages
@@ -64,13 +66,7 @@ class Tenants:
         """See Combination."""
         types = OutputTypes()
         pattern = Member(self.pattern, open_model(self.pattern), self.inputs.names[0], types=types)
-        # The thread that follows new versions must notice that the repository's drive hangs, and go on afterwards.
-        calls = BoundedCalls(f"model repository {self.repository}", QUIET_TIMEOUT)
-
-        def wanted(tenant: str) -> int | None:
-            return calls.run(lambda _: self._wanted(tenant))
-
-        models = TenantModels(partial(self._loaded, open_model, types), self.memory, wanted=wanted)
+        models = TenantModels(partial(self._loaded, open_model, types), self.memory, wanted=self._wanted)
         default = None if self.default is None else pattern
         return TenantExecutor(self.field, self.key.tensor, models, pattern, default, self.is_name, self.numbers)
 
@@ -82,9 +78,8 @@ class Tenants:
     def _wanted(self, tenant: str) -> int | None:
         """The version of a tenant's model; None: it has none. Raises ModelConfigError, ExecutorUnavailable."""
         name = self.name.replace(TENANT, tenant)
-        try:
-            folder = self.repository / name
-            found = versions_in(folder) if folder.is_dir() else []
+        with _reading(name):
+            found = self.versions(name)
             if not found:
                 return None
             return version_of(
@@ -94,23 +89,15 @@ class Tenants:
                 versions=lambda: dict.fromkeys(found, ""),
                 aliases=lambda: self.aliases(name),
             )
-        except PermissionError as error:
-            raise ModelConfigError(f"model {name} can't be read: {error}.") from None
-        except (OSError, SourceUnavailable) as error:
-            raise ExecutorUnavailable(f"the model repository can't be read: {error}") from error
 
     def _loaded(self, open_model: OpenModel, types: OutputTypes, tenant: str) -> tuple[Member, int] | None:
         name = self.name.replace(TENANT, tenant)
         version = self._wanted(tenant)
         if version is None:
             return None
-        try:
+        with _reading(name):
             model = self.load(name, version)
             size = size_of(model)
-        except PermissionError as error:
-            raise ModelConfigError(f"model {name} can't be read: {error}.") from None
-        except OSError as error:
-            raise ExecutorUnavailable(f"the model repository can't be read: {error}") from error
         if model.signature.inputs != self.pattern.signature.inputs:
             raise ModelConfigError(
                 f"{model.place}: expected the inputs of {self.pattern.place}, because the models of all tenants have the same; "
@@ -126,10 +113,23 @@ class Tenants:
         return member, size
 
 
-def newest(repository: Path, name: str) -> int | None:
-    """The highest version of a model; None: there is none. Raises OSError."""
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Explain errors of the repository. Raises ModelConfigError, ExecutorUnavailable."""
+    try:
+        yield
+    except PermissionError as error:
+        raise ModelConfigError(f"model {name} can't be read: {error}.") from None
+    except OSError as error:
+        raise ExecutorUnavailable(f"the model repository can't be read: {error}") from error
+    except SourceUnavailable as error:
+        raise ExecutorUnavailable(str(error)) from error
+
+
+def versions_of(repository: Path, name: str) -> list[int]:
+    """The numbers of a model's versions, ascending; empty: there is no such model. Raises OSError."""
     folder = repository / name
-    return max(versions_in(folder), default=None) if folder.is_dir() else None
+    return versions_in(folder) if folder.is_dir() else []
 
 
 def first_tenant(repository: Path, name: str) -> str | None:
@@ -137,7 +137,7 @@ def first_tenant(repository: Path, name: str) -> str | None:
     head, tail = name.split(TENANT)
     there = sorted(path.name for path in repository.iterdir() if path.is_dir()) if repository.is_dir() else []
     fitting = [each for each in there if each.startswith(head) and each.endswith(tail) and len(each) > len(head + tail)]
-    return next((each for each in fitting if newest(repository, each) is not None), None)
+    return next((each for each in fitting if versions_of(repository, each)), None)
 
 
 def size_of(model: ModelVersion) -> int:

@@ -16,6 +16,8 @@ _MAKE = f"`cd VERSION && find . -type f ! -name {CHECKSUMS_FILE} -exec sha256sum
 
 OnPiece = Callable[[int], object]
 """Called with the size of each piece of a file that was read."""
+SumOf = Callable[[Path], str]
+"""The checksum of a file."""
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -43,9 +45,9 @@ def sha256_of(path: Path, on_piece: OnPiece = lambda _: None) -> str:
     return digest.hexdigest()
 
 
-def sums_of(folder: Path, on_piece: OnPiece = lambda _: None) -> dict[str, str]:
+def sums_of(folder: Path, sum_of: SumOf = sha256_of) -> dict[str, str]:
     """Each file -> its checksum. Paths are relative, with `/`."""
-    return {path.as_posix(): sha256_of(folder / path, on_piece) for path in files_of(folder)}
+    return {path.as_posix(): sum_of(folder / path) for path in files_of(folder)}
 
 
 def digest_of(sums: Mapping[str, str]) -> str:
@@ -54,16 +56,13 @@ def digest_of(sums: Mapping[str, str]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def check_sums(
-    folder: Path, place: str, sums: Mapping[str, str] | None = None, on_piece: OnPiece = lambda _: None
-) -> None:
+def check_sums(folder: Path, place: str, sum_of: SumOf = sha256_of) -> None:
     """Check the version against its SHA256SUMS, if it has that file.
 
     Args:
         folder: the version's.
         place: how messages name the version.
-        sums: the checksums of its files, if they are known already.
-        on_piece: see `OnPiece`.
+        sum_of: computes the checksum of a file, or knows it.
 
     Raises:
         ModelConfigError: a file differs, is missing or is not listed; or SHA256SUMS can't be read.
@@ -71,7 +70,7 @@ def check_sums(
     if not (folder / CHECKSUMS_FILE).is_file():
         return
     listed = read_sums((folder / CHECKSUMS_FILE), place)
-    found = {path: digest for path, digest in (sums or sums_of(folder, on_piece)).items() if path != CHECKSUMS_FILE}
+    found = {path: digest for path, digest in sums_of(folder, sum_of).items() if path != CHECKSUMS_FILE}
     problems = [
         *(f"{path} is missing" for path in listed if path not in found),
         *(f"{path} is not listed" for path in found if path not in listed),

@@ -2,16 +2,20 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from millstream.inference.errors import SourceUnavailable
+from millstream.inference.errors import ModelConfigError, SourceUnavailable
 from millstream.inference.repository import TRITON_FILE, versions_in
 from millstream.inference.sources.aliases import ALIASES_FILE, parsed_aliases
 from millstream.inference.sources.checksums import COMPILED, check_sums, sha256_of
 from millstream.inference.sources.interface import Wanted
 from millstream.inference.sources.no_version import no_such_model, no_such_version
 from millstream.inference.sources.progress import QUIET_TIMEOUT, BoundedCalls, Progress
+
+T = TypeVar("T")
 
 _BESIDE = (TRITON_FILE,)  # files beside the versions that belong to each of them
 
@@ -35,11 +39,9 @@ class FolderSource:
         """See `ModelSource`. A fingerprint is computed when it is looked up."""
         folder = self._folder / name
         try:
-            numbers = self._calls.run(lambda _: versions_in(folder))
+            numbers = self._bounded(lambda _: versions_in(folder))
         except (FileNotFoundError, NotADirectoryError):
-            raise no_such_model(name, str(self._folder), self._calls.run(lambda _: self._names())) from None
-        except OSError as error:
-            raise SourceUnavailable(f"model repository {self._folder} can't be read: {error.strerror}.") from None
+            raise no_such_model(name, str(self._folder), self._bounded(lambda _: self._names())) from None
         return _Fingerprints(self, name, numbers)
 
     def aliases(self, name: str) -> Mapping[str, int]:
@@ -51,20 +53,22 @@ class FolderSource:
         """See `ModelSource`."""
         path = self._folder / name / file
         try:
-            return self._calls.run(lambda _: path.read_bytes())
-        except FileNotFoundError:
+            return self._bounded(lambda _: path.read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        except OSError as error:
-            raise SourceUnavailable(f"{path} can't be read: {error.strerror}.") from None
 
     def fetch(self, name: str, version: int) -> Path:
         """See `ModelSource`."""
         folder = self.folder(name, version)
-        if not self._calls.run(lambda _: folder.is_dir()):
+        if not self._bounded(lambda _: folder.is_dir()):
             raise no_such_version(name, version, str(self._folder), list(self.versions(name)))
         place = f"model `{name}` version {version} ({folder})"
-        self._calls.run(lambda progress: check_sums(folder, place, on_piece=progress.add))
+        self._bounded(lambda progress: check_sums(folder, place, partial(self._sum, progress=progress)))
         return folder
+
+    def read(self, call: Callable[[], T]) -> T:
+        """See `ModelSource`."""
+        return self._bounded(lambda _: call())
 
     def folder(self, name: str, version: int) -> Path:
         """Where a version is, if it is there."""
@@ -81,11 +85,26 @@ class FolderSource:
         """The checksum of all files of a version. Raises KeyError: it is gone; SourceUnavailable: a file can't be read."""
         folder = self.folder(name, version)
         try:
-            return self._calls.run(lambda progress: self._fingerprint(folder, progress))
+            return self._bounded(lambda progress: self._fingerprint(folder, progress))
         except FileNotFoundError:
             raise KeyError(version) from None
+
+    def _bounded(self, call: Callable[[Progress], T]) -> T:
+        """What the call returns.
+
+        Raises:
+            FileNotFoundError, NotADirectoryError: a file or folder is not there.
+            ModelConfigError: this user may not read a file or folder.
+            SourceUnavailable: the folder does not answer, or answers with an error.
+        """
+        try:
+            return self._calls.run(call)
+        except (FileNotFoundError, NotADirectoryError):
+            raise
+        except PermissionError as error:
+            raise ModelConfigError(f"{error.filename or self._folder} can't be read: {error.strerror}.") from None
         except OSError as error:
-            raise SourceUnavailable(f"{error.filename or folder} can't be read: {error.strerror}.") from None
+            raise SourceUnavailable(f"{error.filename or self._folder} can't be read: {error.strerror}.") from None
 
     def _fingerprint(self, folder: Path, progress: Progress) -> str:
         digest = hashlib.sha256()

@@ -1,11 +1,13 @@
 """What the parts of this package pass on: a source of models, a remote place, and what a remote place lists."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from millstream.inference.sources.progress import Progress
+
+T = TypeVar("T")
 
 LATEST = "latest"
 """The version with the highest number, whichever it is."""
@@ -40,6 +42,14 @@ class ModelSource(Protocol):
             SourceUnavailable: the source does not answer, or there is no room on the disk.
         """
 
+    def read(self, call: Callable[[], T]) -> T:
+        """What the call returns, which reads small files of a version that `fetch` gave, or looks for them.
+
+        Raises:
+            SourceUnavailable: the files lie in the repository itself, and it does not answer.
+            Exception: the call's own.
+        """
+
     def release(self, folder: Path) -> None:
         """Tell that this process no longer uses a folder that `fetch` gave. Call it once for each call of `fetch`."""
 
@@ -59,7 +69,7 @@ class RemoteVersion:
 
 
 class RemotePlace(Protocol):
-    """A place elsewhere that keeps models. One call at a time; each call may hang, see `bounded`."""
+    """A place elsewhere that keeps models. Threads may share it. Each call may hang, see `BoundedCalls`."""
 
     url: str  # of the place, without secrets: for messages, and as its name in the cache
 

@@ -47,10 +47,11 @@ class Progress:
 
 
 class BoundedCalls:
-    """Runs calls in a thread of their own, and gives up on one that makes no progress.
+    """Runs each call in a thread of its own, and gives up on one that makes no progress. Threads may share it.
 
-    Several threads may call: a long download must not hold up a question. A call can't be stopped from outside. So while a call
-    that was given up still hangs, no other one begins: otherwise, a source that hangs for a day would leave thousands of threads.
+    Calls may overlap: a look at the versions doesn't wait for a large download. A call can't be stopped from outside. So while
+    a call that was given up still hangs, no other one begins: otherwise, a source that hangs for a day would leave thousands of
+    threads.
     """
 
     def __init__(self, what: str, quiet: float) -> None:
@@ -60,7 +61,8 @@ class BoundedCalls:
         """
         self._what = what
         self._quiet = quiet
-        self._hanging: threading.Thread | None = None  # runs the call that was given up last
+        self._guard = threading.Lock()
+        self._given_up: list[threading.Thread] = []
 
     def run(self, call: Callable[[Progress], T]) -> T:
         """What the call returns. It gets a `Progress`, which counts from now.
@@ -69,14 +71,17 @@ class BoundedCalls:
             SourceUnavailable: it makes no progress, or an earlier call still hangs.
             Exception: the call's own.
         """
-        if self._hanging is not None and self._hanging.is_alive():
-            raise SourceUnavailable(f"{self._what} has not answered an earlier request yet. Check that it runs.")
+        with self._guard:
+            self._given_up = [thread for thread in self._given_up if thread.is_alive()]
+            if self._given_up:
+                raise SourceUnavailable(f"{self._what} has not answered an earlier request yet. Check that it runs.")
         outcome: _Outcome[T] = _Outcome(call)
         thread = threading.Thread(target=outcome.run, name="model source", daemon=True)
         thread.start()
         while not outcome.done.wait(CHECK_EVERY):
             if outcome.progress.quiet() > self._quiet:
-                self._hanging = thread
+                with self._guard:
+                    self._given_up.append(thread)
                 raise SourceUnavailable(
                     f"{self._what} has not answered for {self._quiet:g} s. Check that it runs, and that this machine reaches it."
                 )

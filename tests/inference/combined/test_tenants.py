@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.inference.combined import tenants as tenants_module
 from millstream.inference.combined.routing_key import key_input
 from millstream.inference.combined.tenant_executor import TenantExecutor
-from millstream.inference.combined.tenants import Tenants, first_tenant, newest, size_of
+from millstream.inference.combined.tenants import Tenants, first_tenant, size_of, versions_of
 from millstream.inference.errors import EventsRejected
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.interface import ANSWERED_BY
 from millstream.inference.repository import load_version
+from millstream.inference.sources.folder import FolderSource
 from tests.consumers.several_service import write_onnx
 from tests.inference.combined.scaling import results_of, version
 
@@ -33,7 +34,7 @@ def tenants(repository: Path, name: str = "churn-{tenant}") -> Tenants:
         "who",
         key,
         name,
-        repository,
+        partial(versions_of, repository),
         pattern,
         pattern,
         2**30,
@@ -65,7 +66,7 @@ def test_pattern_is_the_first_tenant_by_name(tmp_path: Path) -> None:
     (tmp_path / "churn-b" / "12").mkdir()
     (tmp_path / "churn-b" / "notes").mkdir()
     assert first_tenant(tmp_path, "churn-{tenant}") == "churn-b"
-    assert newest(tmp_path, "churn-b") == 12
+    assert versions_of(tmp_path, "churn-b")[-1] == 12
 
 
 def inputs_of(*events: tuple[str, float]) -> Any:
@@ -129,14 +130,13 @@ def test_copies_number_the_models_alike(tmp_path: Path) -> None:
 
 
 def test_repository_that_hangs_is_given_up_and_followed_again_once_it_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tenants_module, "QUIET_TIMEOUT", 0.2)
     write_onnx(tmp_path, "world", -1)
     write_onnx(tmp_path, "churn-a", 2)
-    aliases = tmp_path / "named"
-    aliases.write_text("1")
-    found = replace(tenants(tmp_path), wanted="champion", aliases=lambda _: {"champion": int(aliases.read_text())})
+    aliases = tmp_path / "churn-a" / "aliases.yaml"
+    aliases.write_text("champion: 1")
+    found = replace(tenants(tmp_path), wanted="champion", aliases=FolderSource(tmp_path, quiet=0.2).aliases)
     executor = cast("TenantExecutor", found.open(open_executor))
     assert executor.run(inputs_of(("a", 1)))["y"].tolist() == [2]
     write_onnx(tmp_path, "churn-a", 3, version=2)
@@ -144,11 +144,11 @@ def test_repository_that_hangs_is_given_up_and_followed_again_once_it_answers(
     os.mkfifo(aliases)  # to open it takes until somebody writes
     assert not executor.tenants.stage()
     assert f"version 1 goes on: model repository {tmp_path} has not answered for 0.2 s" in caplog.text
-    aliases.write_text("2")
+    aliases.write_text("champion: 2")
     for thread in threading.enumerate():
         if thread.name == "model source":
             thread.join()
     aliases.unlink()
-    aliases.write_text("2")
+    aliases.write_text("champion: 2")
     assert executor.tenants.stage()
     executor.close()

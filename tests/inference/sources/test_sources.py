@@ -20,13 +20,15 @@ from millstream.inference.sources.choice import Repository, open_source
 from millstream.inference.sources.client_options import nested
 from millstream.inference.sources.folder import FolderSource
 from millstream.inference.sources.object_store import ObjectStore
-from millstream.inference.sources.progress import BoundedCalls
+from millstream.inference.sources.progress import BoundedCalls, Progress
 from millstream.inference.sources.secrets import redacted
 from millstream.inference.sources.start import fetch_at_start
 from millstream.inference.sources.wanted import wanted_version
+from tests.faults.hung_folder import HungFolder
 from tests.inference.sources.places import Place, in_memory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from millstream.inference.sources.interface import ModelSource
@@ -388,6 +390,51 @@ def test_long_call_holds_up_no_other_one() -> None:
     stop.set()
     long.join()
     assert is_there
+
+
+def test_call_that_was_given_up_does_not_disturb_one_that_has_begun() -> None:
+    calls = BoundedCalls("the store", quiet=0.5)
+    begun, given_up, found = threading.Event(), threading.Event(), []
+
+    def downloads(progress: Progress) -> str:
+        begun.set()
+        while not given_up.wait(0.05):
+            progress.add(1)
+        return "whole"
+
+    caller = threading.Thread(target=lambda: found.append(calls.run(downloads)))
+    caller.start()
+    assert begun.wait(60)
+    stop = threading.Event()
+    with pytest.raises(SourceUnavailable, match="has not answered for"):
+        calls.run(lambda _: stop.wait())
+    with pytest.raises(SourceUnavailable, match="an earlier request"):
+        calls.run(lambda _: None)
+    given_up.set()
+    caller.join()
+    assert found == ["whole"]
+    stop.set()
+
+
+def test_folder_on_a_drive_that_hangs_is_given_up_whatever_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "1" / "model.onnx").write_bytes(b"one")
+    asks: list[Callable[[FolderSource], object]] = [
+        lambda source: source.versions("m"),
+        lambda source: source.aliases("m"),
+        lambda source: source.fetch("m", 1),
+        lambda source: source.read((tmp_path / "m" / "1" / "model.onnx").read_bytes),
+    ]
+    sources = [FolderSource(tmp_path, quiet=0.2) for _ in asks]
+    with HungFolder(tmp_path):
+        for ask, source in zip(asks, sources, strict=True):
+            with pytest.raises(SourceUnavailable, match=r"has not answered for 0\.2 s"):
+                ask(source)
+    for thread in threading.enumerate():
+        if thread.name == "model source":
+            thread.join()
+    for ask, source in zip(asks, sources, strict=True):
+        ask(source)
 
 
 def test_folder_that_hangs_is_given_up_and_read_again_once_it_answers(tmp_path: Path) -> None:
