@@ -82,6 +82,12 @@ def decide(policy: Policy, memory: Memory, seen: Observation) -> tuple[Decision,
 
     If the lag or the capacity isn't known, the size stays, and the stabilisation window starts again.
     """
+    decision, after = _decide(policy, memory, seen)
+    stuck = sum(map(is_stuck, seen.partitions or ()))  # also where the size is fixed, or can't be decided
+    return replace(decision, reason=f"{decision.reason}{_stuck_text(stuck)}", stuck=stuck), after
+
+
+def _decide(policy: Policy, memory: Memory, seen: Observation) -> tuple[Decision, Memory]:
     size = min(max(seen.workers, policy.min_workers), policy.max_workers)
     if size != seen.workers:
         bounds = f"{seen.workers} -> {size}: {policy.min_workers} to {policy.max_workers} workers are allowed"
@@ -123,11 +129,10 @@ def _sized(
     else:
         action = "down"
         reason = f"{size} -> {enough}: {enough} were enough for {policy.scale_down_after:g} s, {load}"
-    stuck = sum(is_stuck(partition) for partition in partitions)
     workers = {"up": up, "down": enough}.get(action, size)
     # After a change of the size, the stabilisation window starts again.
     after = Memory() if workers != size else replace(memory, enough=window, known_since=known)
-    return Decision(workers, action, f"{reason}{_stuck_text(stuck)}", needed, stuck), after
+    return Decision(workers, action, reason, needed), after
 
 
 def is_stuck(partition: PartitionLoad) -> bool:

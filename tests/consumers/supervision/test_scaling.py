@@ -185,6 +185,20 @@ def test_backlog_that_no_worker_moves_adds_none(backlog: float, stalled: float) 
     assert moving.workers == 3
 
 
+@pytest.mark.parametrize(
+    ("policy", "capacity", "settled"),
+    [(Policy(2, 2, 30, 120), RATE, True), (POLICY, None, True), (POLICY, RATE, False)],
+    ids=["fixed size", "unknown capacity", "not settled"],
+)
+def test_partition_without_progress_is_told_where_the_size_stays(
+    policy: Policy, capacity: float | None, settled: bool
+) -> None:
+    stuck = PartitionLoad(0.0, 9.0, STUCK_AFTER)
+    decision, _ = decide(policy, Memory(), Observation(0.0, 2, settled, capacity, (stuck, *even(0.1, 3))))
+    assert (decision.workers, decision.stuck) == (2, 1)
+    assert decision.reason.endswith("1 partition makes no progress, and more workers would not help")
+
+
 def test_more_than_allowed_is_said() -> None:
     decision = follow([even(8)] * 2, policy=Policy(1, 3, 30, 120))[-1]
     assert (decision.workers, decision.action, decision.needed) == (3, "limited", 12)
