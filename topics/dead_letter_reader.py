@@ -118,6 +118,8 @@ class DeadLetterReader:
     def original(self, letter: DeadLetter) -> ReadRecord | None:
         """The event in its own topic; None if it is gone (by retention or compaction, or the topic was created anew).
 
+        A letter without a key fits an event with any key: the key was left out, if it was too large for the letter's record.
+
         Raises:
             BrokerUnreachableError: no broker answers.
             TopicError: the topic can't be read.
@@ -130,12 +132,9 @@ class DeadLetterReader:
             return None
         record = next(self._read(self._events, letter.topic, letter.partition, letter.offset, letter.offset + 1), None)
         # If the topic was created anew, another event may be at this offset.
-        same = record is not None and (record.offset, record.key, record.timestamp) == (
-            letter.offset,
-            letter.key,
-            letter.timestamp,
-        )
-        return record if same else None
+        if record is None or (record.offset, record.timestamp) != (letter.offset, letter.timestamp):
+            return None
+        return record if letter.key in (None, record.key) else None
 
     def partitions(self, topic: str) -> frozenset[int]:
         """The partitions of a topic; none if it doesn't exist. Raises BrokerUnreachableError."""
@@ -160,9 +159,13 @@ class DeadLetterReader:
             return
         position = Position(record.partition, record.offset)
         try:
-            yield StoredLetter(position, self._decode(record.value), replayed_at)
+            letter = self._decode(record.value)
         except DeadLetterError as error:
             yield NoLetter(position, str(error))
+            return
+        # A letter whose value was left out lacks the event's key, too. The record still has the key, if that wasn't too large.
+        key = record.key if letter.value is None and letter.key is None else letter.key
+        yield StoredLetter(position, letter._replace(key=key), replayed_at)
 
     def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """The first offset, and the one after the last, including open transactions."""

@@ -142,18 +142,18 @@ def replay_of(
         None if the letter has no value and there is no original with readable headers.
     """
     letter, position = stored.letter, stored.position
-    value, headers = letter.value, letter.headers
+    key, value, headers = letter.key, letter.value, letter.headers
     if value is None:
         if original is None or original.value is None or original.headers is None:
             return None
-        value, headers = original.value, original.headers
+        key, value, headers = original.key, original.value, original.headers
     # The headers of an earlier replay of this event are replaced.
     kept = tuple(header for header in headers if header[0] not in {REPLAY_ID, ATTEMPTS})
     return Replay(
         position=position,
         topic=letter.topic,
         partition=letter.partition,
-        key=letter.key,
+        key=key,
         value=value,
         headers=(
             *kept,

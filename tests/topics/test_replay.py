@@ -21,6 +21,7 @@ from tests.broker.clients import produce, read_all
 from tests.broker.raw_batch import send_batch
 from tests.conftest import MakeTopic
 from tests.schemas.letters import encoded
+from tests.schemas.letters import encoded
 from tests.topics.letters import a_letter, write_letters
 
 pytestmark = pytest.mark.durable  # transactions
@@ -275,6 +276,34 @@ def test_value_left_out_is_read_from_the_events_topic_if_it_is_still_the_same_ev
         changed(topic="no-topic"),
     ):
         assert reader.original(other) is None
+
+
+@pytest.mark.parametrize("key", [b"k", None])
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_keyed_event_whose_key_and_value_were_left_out_is_replayed(
+    kafka: Broker, letters: str, events: str, reader: DeadLetterReader, tmp_path: Path, key: bytes | None, is_kept: bool
+) -> None:
+    produce(kafka.bootstrap, events, [(key, b"large", [("a", b"1")])], partition=0)
+    timestamp = read_all(kafka.bootstrap, events)[0].timestamp()[1]
+    letter = a_letter(topic=events, timestamp=timestamp, key=None, value=None)
+    # A worker gives the record the event's key, unless that itself is too large.
+    produce(kafka.bootstrap, letters, [(key if is_kept else None, encoded(letter))], partition=0)
+    [found] = stored(reader.letters(replayed=False))
+    [planned] = plan([found], reader, pipeline_of(tmp_path, kafka, events, letters))
+    assert isinstance(planned, Replay)
+    assert (planned.key, planned.value, planned.headers[0]) == (key, b"large", ("a", b"1"))
+
+
+def test_letter_whose_records_key_is_another_events_stays(
+    kafka: Broker, letters: str, events: str, reader: DeadLetterReader, tmp_path: Path
+) -> None:
+    produce(kafka.bootstrap, events, [(b"another", b"v")], partition=0)
+    timestamp = read_all(kafka.bootstrap, events)[0].timestamp()[1]
+    letter = a_letter(topic=events, timestamp=timestamp, key=None, value=None)
+    produce(kafka.bootstrap, letters, [(b"k", encoded(letter))], partition=0)
+    [planned] = plan(stored(reader.letters(replayed=False)), reader, pipeline_of(tmp_path, kafka, events, letters))
+    assert isinstance(planned, Stays)
+    assert "the event is gone" in planned.why
 
 
 def test_originals_are_read_while_letters_are(
