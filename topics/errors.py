@@ -13,6 +13,10 @@ class TopicError(TopicsError):
     """A topic is missing, or the broker refused to create it. Raised by `admin` and `lag`; the caller prints it and ends."""
 
 
+class RecordTooLargeError(TopicError):
+    """The topic takes no record of this size. Raised by `RecordWriter`; the caller leaves the record out, or ends."""
+
+
 class GroupTakenError(TopicsError):
     """Another pipeline or program uses the consumer group. Raised by `group`; the caller prints it and ends."""
 

@@ -11,7 +11,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Kafka
 
 from millstream.topics.answer_watch import AnswerWatch
 from millstream.topics.client_log import client_log
-from millstream.topics.errors import TopicError
+from millstream.topics.errors import RecordTooLargeError, TopicError
 from millstream.topics.unreachable import cause_of, unreachable
 
 ANSWER_TIMEOUT = 10.0  # seconds
@@ -207,6 +207,25 @@ class RecordWriter:
         self._producer.poll(0)
         self._look()
 
+    def write_alone(self, value: bytes, key: bytes | None) -> None:
+        """Write a record that may be too large, and wait until the broker has acknowledged it.
+
+        The broker refuses whole batches of records, so this one shares its batch with no other.
+
+        Raises:
+            RecordTooLargeError: the topic doesn't take it. It counts as not written, and others can be written after it.
+            TopicError: this or an earlier record can't be written.
+        """
+        self.flush()
+        number = self._written
+        try:
+            self.write(value, key)
+            self.flush()
+        except RecordTooLargeError:
+            self._failure, self._written = None, number
+            self._pending.clear()
+            raise
+
     @property
     def delivered_in_order(self) -> int:
         """How many of the first records the broker has acknowledged without a gap; `delivered` also counts those behind a gap."""
@@ -274,7 +293,8 @@ class RecordWriter:
             KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant WRITE on it to the user of `kafka.client` in the pipeline file.",
             KafkaError._MSG_TIMED_OUT: f"The broker did not store it within {DELIVERY_TIMEOUT:g} s: is it still there?",
         }.get(error.code(), "Look at the broker's log.")
-        return TopicError(f"a record could not be written to topic {self._topic}: {error.str()}. {advice}")
+        kind = RecordTooLargeError if error.code() == KafkaError.MSG_SIZE_TOO_LARGE else TopicError
+        return kind(f"a record could not be written to topic {self._topic}: {error.str()}. {advice}")
 
 
 def _partitions(client: Consumer | Producer, topic: str, timeout: float) -> list[int]:

@@ -66,10 +66,10 @@ def json_row(text: str) -> dict[str, Any] | str:
         row = json.loads(text)
     except json.JSONDecodeError as error:
         return f"expected a JSON object, found text that is not JSON: {error.msg} at column {error.colno}. Correct the line."
-    except ValueError as error:  # a number with thousands of digits
-        return f"expected a JSON object, found one that can't be read: {error}."
+    except ValueError:
+        return "expected a JSON object, found a number with thousands of digits. Send it as text, or null if it isn't known."
     except RecursionError:
-        return "expected a JSON object, found one that is nested too deeply to read."
+        return "expected a JSON object, found one that is nested too deeply to read. Flatten it."
     return row if isinstance(row, dict) else f"expected a JSON object, found {text.strip()[:60]}"
 
 

@@ -14,13 +14,17 @@ from millstream.consumers.cli.given import read_pipeline, refuse_unknown_topic
 from millstream.consumers.decode.named_fields import check_event_fields, schema_of
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.schema_store import open_store
+from millstream.consumers.sink.dead_letter_sink import RECORD_OVERHEAD
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.paths import parse_path, value_at
 from millstream.schemas.rows import RowError, encode_json_row, encode_row
-from millstream.topics.errors import TopicError
+from millstream.topics.admin import Admin, largest_records
+from millstream.topics.errors import RecordTooLargeError, TopicError
 from millstream.topics.records import RecordWriter
 
 Encode = Callable[[Mapping[str, Any]], bytes]
+Write = Callable[[bytes, bytes | None], None]
+"""Writes an event: value and key. Raises RowError if the topic takes no event of this size, TopicError."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -34,9 +38,10 @@ def run(args: argparse.Namespace) -> int:
         check_csv(pipeline, definition)
     with opened(args.file) as file:
         writer = RecordWriter(pipeline.client_config(), topic, _say)
+        write = _writing(writer, topic, largest_records(Admin(pipeline.client_config()), [topic])[topic])
         lines = csv_lines(file, definition) if is_csv(args) else json_lines(file)
         rows = _Rows(args.skip)
-        end = _written(writer, lambda: _write_all(writer, lines, encode, pipeline.input.key, args, rows))
+        end = _written(writer, lambda: _write_all(write, lines, encode, pipeline.input.key, args, rows))
         skipped = f", {len(rows.bad):,} bad rows skipped" if rows.bad and args.skip_bad else ""
         print(f"{writer.delivered:,} events written to {topic}{skipped}")
     if end is None and (args.skip_bad or not rows.bad):
@@ -87,10 +92,33 @@ def _written(writer: RecordWriter, write: Callable[[], None]) -> str | None:
     return end
 
 
+def _writing(writer: RecordWriter, topic: str, largest: int) -> Write:
+    """The function that writes events. `largest`: bytes of the largest record that the topic takes."""
+
+    def write(value: bytes, key: bytes | None) -> None:
+        size = len(value) + len(key or b"")
+        if size + RECORD_OVERHEAD <= largest:
+            writer.write(value, key)
+            return
+        try:
+            writer.write_alone(value, key)  # it may still fit, for the client may compress it
+        except RecordTooLargeError:
+            raise RowError(
+                f"expected an event that topic {topic} takes, found one of {size:,} bytes: its `max.message.bytes` is "
+                f"{largest:,}. Raise that, or leave the event out."
+            ) from None
+
+    return write
+
+
 def _how_to_go_on(writer: RecordWriter, rows: _Rows, args: argparse.Namespace) -> str:
     done = writer.delivered_in_order
     limit = "" if args.limit is None else f" --limit {args.limit - done}"
-    text = f"To go on, give the same command and input again with --skip {rows.before(done)}{limit}."
+    again = f"give the same command and input again with --skip {rows.before(done)}{limit}."
+    if rows.bad and not args.skip_bad:  # without a word on it, the next run would end at the same row
+        text = f"To go on, correct the row and {again} To leave out bad rows instead, add --skip-bad."
+    else:
+        text = f"To go on, {again}"
     if behind := writer.delivered - done:
         text += f" This writes {behind:,} events twice: the broker acknowledged them, but not all events before them."
     if writer.unacknowledged:
@@ -125,14 +153,17 @@ def _encode_as_it_is(row: Mapping[str, Any]) -> bytes:
     """The row as JSON, for events without a schema. Raises RowError."""
     try:
         return json.dumps(row, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
-    except ValueError as error:
+    except UnicodeEncodeError:
+        raise RowError("expected whole characters, found half of one (a lone surrogate). Correct the text.") from None
+    except ValueError:
         raise RowError(
-            f"expected JSON without NaN, Infinity and halves of characters, found one of these: {error}."
+            "expected numbers that fit into a double, found NaN, Infinity or a larger number, such as 1e999. Send null for a "
+            "value that isn't known."
         ) from None
 
 
 def _write_all(
-    writer: RecordWriter, lines: Iterator[Line], encode: Encode, key: str | None, args: argparse.Namespace, rows: _Rows
+    write: Write, lines: Iterator[Line], encode: Encode, key: str | None, args: argparse.Namespace, rows: _Rows
 ) -> None:
     """Write rows up to the last one, the limit, or the first bad one."""
     started = time.monotonic()
@@ -140,15 +171,15 @@ def _write_all(
     for number, line in enumerate(islice(lines, args.skip, None)):
         try:
             value, key_bytes = _encoded(line.row, encode, key)
+            if args.rate is not None:
+                time.sleep(max(started + written / args.rate - time.monotonic(), 0))
+            write(value, key_bytes)
         except RowError as error:
             print(f"{place(args.file)}:{line.number}: {error}", file=sys.stderr)
             rows.bad.append(number)
             if not args.skip_bad:
                 break
             continue
-        if args.rate is not None:
-            time.sleep(max(started + written / args.rate - time.monotonic(), 0))
-        writer.write(value, key_bytes)
         written += 1
         if written == args.limit:
             break

@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+import yaml
 
 from millstream.consumers.cli import main as cli
 from millstream.consumers.demo.example import example_folder
@@ -151,12 +152,13 @@ def test_json_without_a_schema_is_written_as_it_is(tmp_path: Path, kafka: Broker
         {"id": 2, "about": None},
         {"id": 3, "about": {"keys": [7]}},
     ]
-    lines = "\n".join([*map(json.dumps, rows), '{"x": NaN}', '{"x": "\\ud800"}'])
-    done = millstream("produce", service.file, "--skip-bad", stdin=lines.encode())
-    assert (done.returncode, done.stdout) == (0, f"3 events written to {service.inputs[0]}, 2 bad rows skipped\n")
-    assert [line.split(": ")[1] for line in done.stderr.splitlines()] == [
-        "expected JSON without NaN, Infinity and halves of characters, found one of these"
-    ] * 2
+    bad = ['{"x": NaN}', '{"x": 1e999}', '{"x": "\\ud800"}', '{"x": ' + "9" * 5000 + "}"]
+    done = millstream("produce", service.file, "--skip-bad", stdin="\n".join([*map(json.dumps, rows), *bad]).encode())
+    assert (done.returncode, done.stdout) == (0, f"3 events written to {service.inputs[0]}, 4 bad rows skipped\n")
+    number = "expected numbers that fit into a double, found NaN, Infinity or a larger number, such as 1e999. Send null"
+    found = ["expected whole characters, found half of one", "expected a JSON object, found a number with thousands of"]
+    for line, told in zip(done.stderr.splitlines(), [number, number, *found], strict=True):
+        assert line.split(": ", 1)[1].startswith(told)
     found = {
         message.key(): json.loads(message.value() or b"") for message in read_all(kafka.bootstrap, service.inputs[0], 3)
     }
@@ -176,11 +178,40 @@ def test_run_that_ended_early_says_how_to_go_on_without_doubling(tmp_path: Path,
     file.write_text("\n".join([*lines[:2], "{", *lines[2:]]))
     first = millstream("produce", tmp_path, file)
     assert (first.returncode, first.stdout) == (1, f"2 events written to {topic}\n")
-    assert "again with --skip 2." in first.stderr
+    assert "To go on, correct the row and give the same command and input again with --skip 2." in first.stderr
+    assert "add --skip-bad" in first.stderr
     file.write_text("\n".join([*lines[:2], *lines[2:]]))
     rest = millstream("produce", tmp_path, file, "--skip", "2")
     assert (rest.returncode, rest.stdout) == (0, f"18 events written to {topic}\n")
     assert ids(kafka, topic, 20) == sorted(row["id"] for row in ROWS)
+
+
+@pytest.mark.durable
+def test_row_that_the_broker_refuses_is_a_bad_row(tmp_path: Path, kafka: Broker, make_topic: MakeTopic) -> None:
+    service = python_service(tmp_path, kafka, "return {'y': inputs['x']}", input={"format": "json", "event_id": "id"})
+    topic = make_topic(1, max_message_bytes="20000")
+    rows = [{"id": f"{number}", "text": "x" * (50_000 if number in (3, 6) else 10)} for number in range(9)]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    # The text compresses well, so the row fits after all.
+    client = {"bootstrap": kafka.bootstrap, "client": {"compression.type": "gzip"}}
+    packed = tmp_path / "packed.yaml"
+    packed.write_text(yaml.safe_dump(yaml.safe_load(service.file.read_text()) | {"kafka": client}))
+
+    done = millstream("produce", service.file, file, "--topic", topic)
+    assert (done.returncode, done.stdout) == (1, f"3 events written to {topic}\n")
+    assert f"{file}:4: expected an event that topic {topic} takes, found one of 50,020 bytes" in done.stderr
+    assert "its `max.message.bytes` is 20,000" in done.stderr
+    assert "with --skip 3. To leave out bad rows instead, add --skip-bad." in done.stderr
+
+    rest = millstream("produce", service.file, file, "--topic", topic, "--skip", "3", "--skip-bad")
+    assert (rest.returncode, rest.stdout) == (0, f"4 events written to {topic}, 2 bad rows skipped\n")
+    assert [line.split(":")[1] for line in rest.stderr.splitlines()] == ["4", "7"]
+    stored = [json.loads(message.value() or b"")["id"] for message in read_all(kafka.bootstrap, topic, 7)]
+    assert stored == ["0", "1", "2", "4", "5", "7", "8"]
+
+    done = millstream("produce", packed, file, "--topic", topic)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"9 events written to {topic}\n", "")
 
 
 def many_events(folder: Path, count: int) -> tuple[Path, list[str]]:

@@ -13,7 +13,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=positive, metavar="N", help="stop after N events")
     parser.add_argument("--rate", type=rate, metavar="R", help="events per second (default: as fast as possible)")
     parser.add_argument(
-        "--skip-bad", action="store_true", help="report bad rows and continue (default: stop at the first)"
+        "--skip-bad",
+        action="store_true",
+        help="report bad rows and continue (default: stop at the first); also rows that are too large for the topic",
     )
     parser.add_argument(
         "--skip",
