@@ -12,6 +12,7 @@ from millstream.consumers.cli.sample import Sample, of_file, of_topic
 from millstream.consumers.demo.example import example_folder
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.scaffold.guess import event_id_of, event_time_of, guesses, inputs_of
+from millstream.consumers.scaffold.imported_files import imported_beside
 from millstream.consumers.scaffold.model_file import ModelFile, look_at
 from millstream.consumers.scaffold.survey import survey
 from millstream.consumers.scaffold.texts import config_text, pipeline_text, vocabulary_files
@@ -125,6 +126,8 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
     for guess in () if kept else (*guesses(inputs), *_not_read(model, name)):
         print(f"- {guess}")
     used = [*taken, *(one.options["field"] for entry in inputs for one in entry.fields)]
+    if model.name == "model.py" and (modules := _not_copied(imported_beside(model.path), version)):
+        print("\n" + modules)
     if not kept and (left := list(unused(found, used))):
         print("\nThese fields of the events fill nothing:")
         print("\n".join(f"- {printable(line)}" for line in left))
@@ -145,6 +148,18 @@ def _not_read(model: ModelFile, name: str) -> Iterator[str]:
         f"{model.path} was not read, because loading such a file runs its code: so {CONFIG_FILE} has {PLACEHOLDER} in place of "
         f"the names of inputs and outputs. Next: open models/{name}/1/{CONFIG_FILE}, replace each {PLACEHOLDER}, and "
         f"give dtype and fields of each input.{trust} Until then, `millstream check . --offline` names each line to fill in"
+    )
+
+
+def _not_copied(imported: Sequence[Path], version: Path) -> str:
+    """What to do with the modules beside model.py that it imports; empty if they are all copied."""
+    left = [place for place in imported if not (version / place.name).exists()]
+    if not left:
+        return ""
+    return (
+        f"model.py imports these, which lie beside it and were not copied: {', '.join(map(str, left))}\n"
+        f"Copy them into {version}, and import them with a dot, such as `from . import {left[0].stem}`; or install them where "
+        "the worker runs (`millstream docs models#a-model-in-python`)."
     )
 
 

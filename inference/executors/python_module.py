@@ -1,6 +1,7 @@
 """Loads a model's code as a package of its own, without a change of the import path."""
 
 import importlib.util
+import re
 import sys
 import traceback
 from itertools import count
@@ -12,6 +13,8 @@ from millstream.inference.errors import ModelConfigError
 from millstream.inference.executors.error_classification import line_of
 
 _numbers = count(1)
+_FROM = re.compile(r"from\s+([\w.]+)\s+import\s+([^(#]*[^(#\s])")
+_IMPORT = re.compile(r"import\s+([\w.]+)(\s+as\s+\w+|)\s*(?:#.*)?$")
 
 
 class ModelModule:
@@ -62,13 +65,7 @@ class ModelModule:
 
     def _refusal(self, error: BaseException) -> ModelConfigError:
         place = place_in(self._file.parent, error) or str(self._file)
-        hint = ""
-        if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:
-            sibling = self._file.parent / error.name
-            if sibling.is_dir() or sibling.with_suffix(".py").is_file():
-                hint = f" It lies beside the model: write `from . import {error.name}`."
-            else:
-                hint = " Install it where the worker runs."
+        hint = _how_to_import(self._file.parent, error) if isinstance(error, ModuleNotFoundError) else ""
         return ModelConfigError(f"{place}: the model can't be loaded: {type(error).__name__}: {line_of(error)}.{hint}")
 
 
@@ -76,6 +73,40 @@ def place_in(folder: Path, error: BaseException) -> str | None:
     """The innermost line of the model's own code in the traceback, as `file:line`; None if there is none."""
     if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_relative_to(folder):
         return f"{error.filename}:{error.lineno}"
+    frame = _own_frame(folder, error)
+    return None if frame is None else f"{frame.filename}:{frame.lineno}"
+
+
+def _own_frame(folder: Path, error: BaseException) -> traceback.FrameSummary | None:
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
-    return f"{own[-1].filename}:{own[-1].lineno}" if own else None
+    return next((frame for frame in reversed(frames) if Path(frame.filename).is_relative_to(folder)), None)
+
+
+def _how_to_import(folder: Path, error: ModuleNotFoundError) -> str:
+    """How to import a module that Python doesn't find; empty if that isn't known. In the model's folder, files import each other as in a package."""
+    frame = _own_frame(folder, error)
+    name, _, inner = (error.name or "").partition(".")
+    importing = folder if frame is None else Path(frame.filename).parent
+    for base in (importing, folder):
+        if name and ((base / name).is_dir() or (base / f"{name}.py").is_file()):
+            statement = _relative(frame.line or "" if frame else "", name, base, importing)
+            return f" It lies in the model's folder, whose files import each other with a dot: write `{statement}`."
+    # With a dot, it is a part of a package, and this is there.
+    return "" if inner else " Install it where the worker runs, or copy it into the model's folder."
+
+
+def _relative(line: str, name: str, base: Path, importing: Path) -> str:
+    """The import of `line` as one that is relative to the file in the folder `importing`.
+
+    `base`: the folder of the module `name`. It is `importing`, or a folder above.
+    """
+    module, names = name, "..."
+    if match := _FROM.match(line):
+        module, names = match[1], match[2]
+    elif match := _IMPORT.match(line):
+        *packages, last = match[1].split(".")
+        module, names = ".".join(packages), last + match[2]
+    own, wanted = list(importing.relative_to(base).parts), list(filter(None, module.split(".")))
+    while own and wanted and own[0] == wanted[0]:  # both are in this package
+        del own[0], wanted[0]
+    return f"from {'.' * (len(own) + 1)}{'.'.join(wanted)} import {names}"

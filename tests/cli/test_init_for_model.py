@@ -290,6 +290,35 @@ def test_code_is_not_loaded_and_its_placeholders_are_problems_until_they_are_fil
     assert cli.run(["check", str(folder), "--offline"]) == 0
 
 
+@pytest.mark.parametrize("whole_folder", [True, False])
+def test_package_beside_model_py_that_is_left_behind_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], whole_folder: bool
+) -> None:
+    source = tmp_path / "src"
+    (source / "own").mkdir(parents=True)
+    (source / "own" / "__init__.py").touch()
+    for name in ("scaling.py", "unrelated.py"):
+        (source / name).touch()
+    (source / "model.py").write_text("import numpy, json\nfrom own.order import score\nfrom .scaling import x\n")
+    model_path = source if whole_folder else source / "model.py"
+    folder = tmp_path / "left"
+    assert cli.run(["init", str(folder), "--model", str(model_path), "--sample", str(sample(tmp_path))]) == 0
+    said = capsys.readouterr().out
+    left = f"{source / 'own'}, {source / 'scaling.py'}"
+    assert f"model.py imports these, which lie beside it and were not copied: {left}\nCopy them into {folder}" in said
+    assert "with a dot, such as `from . import own`; or install them" in said
+
+
+def test_model_py_without_own_imports_tells_of_nothing_left_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "json.txt").touch()
+    (tmp_path / "model.py").write_text("import json\n")
+    arguments = ["--model", str(tmp_path / "model.py"), "--sample", str(sample(tmp_path))]
+    assert cli.run(["init", str(tmp_path / "new"), *arguments]) == 0
+    assert "were not copied" not in capsys.readouterr().out
+
+
 def test_field_named_todo_is_a_problem_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = model(tmp_path / "m.onnx", [("X", TensorProto.FLOAT, [3])])
     folder = tmp_path / "few"

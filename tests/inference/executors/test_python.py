@@ -224,8 +224,13 @@ def test_model_for_which_the_memory_never_suffices_is_not_ready(tmp_path: Path) 
     ("code", "says"),
     [
         ("class Model(:\n", r"model.py:1: the model can't be loaded: SyntaxError: invalid syntax"),
-        ("import nothing_of_that_name\n", r"model.py:1: .*ModuleNotFoundError.* Install it where the worker runs."),
-        ("\nimport constants\n", r"model.py:2: .* It lies beside the model: write `from . import constants`."),
+        (
+            "import nothing_of_that_name\n",
+            r"model.py:1: .*ModuleNotFoundError.* Install it where the worker runs, or copy it",
+        ),
+        ("\nimport constants\n", r"model.py:2: .* It lies in the model's folder.*: write `from . import constants`."),
+        ("import constants as c  # own\n", r"write `from . import constants as c`."),
+        ("from constants import (\n    FACTOR,\n)\n", r"write `from .constants import ...`."),
         ("def predict(inputs): ...\n", "has no class `Model`: expected `class Model` with `predict`"),
         (
             "class Model:\n    def predict(self, inputs): ...\n",
@@ -249,6 +254,30 @@ def test_model_that_does_not_load_is_refused_with_its_line(tmp_path: Path, code:
         PythonExecutor(model)
     assert str(model.file) in str(refused.value)
     assert loaded() == before
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("from schemas.order import score", "from .order import score"),
+        ("import schemas.order", "from . import order"),
+        ("from order import score, other", "from .order import score, other"),
+        ("from constants import FACTOR", "from ..constants import FACTOR"),
+    ],
+)
+def test_import_within_a_package_beside_the_model_is_told_as_it_must_be(tmp_path: Path, wrong: str, right: str) -> None:
+    code = "from .schemas import order\n\nclass Model:\n    def __init__(self, folder, device): ...\n"
+    model = write_python(tmp_path, f"{code}    def predict(self, inputs): ...\n", constants="FACTOR = 1\n")
+    package = model.file.parent / "schemas"
+    package.mkdir()
+    (package / "order.py").write_text("score = other = 1\n")
+    (package / "__init__.py").write_text(f"{wrong}\n")
+    with pytest.raises(ModelConfigError) as refused:
+        PythonExecutor(model)
+    assert "__init__.py:1: the model can't be loaded: ModuleNotFoundError" in str(refused.value)
+    assert f"write `{right}`." in str(refused.value)
+    (package / "__init__.py").write_text(f"{right}\n")
+    PythonExecutor(model).close()
 
 
 def test_two_loads_of_a_file_share_nothing(tmp_path: Path) -> None:
