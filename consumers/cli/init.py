@@ -125,11 +125,12 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
         print(f"- the {CONFIG_FILE} that lay beside the model is taken as it is")
     for guess in () if kept else (*guesses(inputs), *_not_read(model, name)):
         print(f"- {guess}")
-    used = [*taken, *(one.options["field"] for entry in inputs for one in entry.fields)]
+    own = [] if event_id is None else [event_id.options["field"]]  # not the event's time, which may be a feature, too
+    used = [*own, *(one.options["field"] for entry in inputs for one in entry.fields)]
     if model.name == "model.py" and (modules := _not_copied(imported_beside(model.path), version)):
         print("\n" + modules)
     if not kept and (left := list(unused(found, used))):
-        print("\nThese fields of the events fill nothing:")
+        print("\nThese fields of the events fill no input:")
         print("\n".join(f"- {printable(line)}" for line in left))
     print(f"\nNext:\n\ncd {folder}\n{commands}")
     return 0

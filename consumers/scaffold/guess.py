@@ -1,7 +1,7 @@
 """Guesses which event fields fill a model's inputs, and says what was guessed. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -10,6 +10,7 @@ from millstream.consumers.scaffold.survey import Found
 from millstream.inference.mapping import PLACEHOLDER
 
 ID_NAMES = ("event_id", "id", "uuid", "key")  # in order of preference; and names that end in _id
+MAX_HINTS = 5  # fields that are named as possible ones
 MAX_FIELDS = 2000  # that fill an input; a larger one is filled by a list
 TIME_NAMES = (
     "event_time",
@@ -100,6 +101,7 @@ def inputs_of(model: ModelFile, found: Mapping[str, Found], events: int, taken: 
         left = {path: found for path, found in free.items() if path not in of_others}
         part = None if named[entry.tensor] else _part_of_time(entry, list(found.values()), events, taken)
         one = part or _input(entry, left, events, stated=bool(model.inputs))
+        one = _with_more(one, list(found.values()))
         guessed.append(one)
         for used in () if part else one.fields:  # a field seldom fills two inputs, but each part of a time may
             free.pop(used.options["field"], None)
@@ -122,7 +124,9 @@ def _width(entry: ModelInput) -> int | None:
 def _scalar(entry: ModelInput, found: Mapping[str, Found], events: int) -> InputGuess:
     """An input of one element, which most exports name after its column."""
     named = _named(entry.tensor, [one for one in found.values() if not one.is_list])
-    fitting = [one for one in found.values() if not one.is_list and _fits(one, entry.dtype)]
+    # A field that most events lack is hardly the one that a model needs.
+    usual = [one for one in found.values() if 2 * one.events >= events]
+    fitting = [one for one in usual if not one.is_list and _fits(one, entry.dtype)]
     varying = [
         one for one in fitting if len(one.distinct) > 1
     ]  # one that never changes, such as a version, is no feature
@@ -162,18 +166,15 @@ def _list(entry: ModelInput, width: int | None, found: Mapping[str, Found]) -> I
     one = _named(entry.tensor, fitting) or (fitting[0] if fitting else None)
     if one is None:
         return None
+    options: dict[str, Any] = _type(one, entry.dtype)
+    fields = [FieldGuess({"field": one.path})]
     if width is not None:
-        return InputGuess(
-            entry.tensor,
-            entry.dtype,
-            [FieldGuess({"field": one.path})],
-            {"shape": [size or 1 for size in entry.shape]},
-            True,
-        )
+        options |= {"shape": [size or 1 for size in entry.shape]}
+        return InputGuess(entry.tensor, entry.dtype, fields, options, True)
     longest = max(one.lengths)
-    bound = 1 << longest.bit_length()
+    options["max_length"] = 1 << longest.bit_length()
     why = f"the longest list of the sample has {longest} items"
-    return InputGuess(entry.tensor, entry.dtype, [FieldGuess({"field": one.path})], {"max_length": bound}, True, why)
+    return InputGuess(entry.tensor, entry.dtype, fields, options, True, why)
 
 
 def _scalars(
@@ -188,9 +189,7 @@ def _scalars(
     fitting = [one for one in found.values() if not one.is_list and _fits(one, entry.dtype)]
     chosen = fitting[:width]
     fields = [_field(one, entry.dtype, events) for one in chosen]
-    fields += [FieldGuess({"field": PLACEHOLDER}, "the sample has no more fields that fit")] * (
-        (width or 0) - len(fields)
-    )
+    fields += [FieldGuess({"field": PLACEHOLDER})] * ((width or 0) - len(fields))
     left = [one.path for one in fitting[len(chosen) :]]
     why = "the fields must stand in the order in which the model was trained"
     if left:
@@ -198,6 +197,23 @@ def _scalars(
     if not stated:
         why = f"the file doesn't say which inputs the model has; {why}"
     return InputGuess(entry.tensor, entry.dtype, fields, {}, False, why)
+
+
+def _with_more(guess: InputGuess, found: Sequence[Found]) -> InputGuess:
+    """Say at the first of the placeholders what else the events have for them, if fields ran out."""
+    first = next((at for at, one in enumerate(guess.fields) if one == FieldGuess({"field": PLACEHOLDER})), None)
+    if first is None or guess.is_list:
+        return guess
+    why = f"the sample has too few fields that fit as they are: {len(guess.fields) - first} are left to fill in"
+    if more := [one.as_feature for one in found if one.as_feature and _fits_cast(one, guess.dtype)]:
+        why += f". With options, these fit, too: {', '.join(more[:MAX_HINTS])}"
+    fields = [*guess.fields]
+    fields[first] = FieldGuess({"field": PLACEHOLDER}, why)
+    return replace(guess, fields=fields)
+
+
+def _fits_cast(one: Found, dtype: str) -> bool:
+    return dtype not in {"string", "bool"} and bool(one.time_format or one.is_numeric or one.is_numeric_text)
 
 
 def _field(one: Found, dtype: str, events: int) -> FieldGuess:
@@ -209,20 +225,14 @@ def _field(one: Found, dtype: str, events: int) -> FieldGuess:
     elif one.time_format == "iso8601":
         options |= {"time": "iso8601", "as": "hour"}
         why.append("a time becomes its hour; weekday, day, month, epoch and age are possible, too")
-    elif one.is_numeric_text:
-        options["type"] = "text"
+    elif type_ := _type(one, dtype):
+        options |= type_
     elif one.kind == "text":
         options["vocabulary"] = sorted(filter(None, map(str, one.values)))
         why.append(
             "the vocabulary is what the sample has; it must be the one of the training, in its order; `unknown` can name the "
             "index of other values"
         )
-    elif one.kind == "bool" and dtype != "bool":
-        options["type"] = "boolean"
-    elif one.kind == "number" and dtype in {"int32", "int64"}:
-        options["type"] = "number"
-    elif one.kind == "int" and dtype == "bool":
-        options["type"] = "int"
     why += _doubts(one)
     if dtype != "string":
         why += _malformed(one)
@@ -230,6 +240,19 @@ def _field(one: Found, dtype: str, events: int) -> FieldGuess:
         options |= {} if "vocabulary" in options else {"missing": _MISSING[dtype]}
         why.append(f"{events - one.events} of {events} events lack it" + _TOLD.get(options.get("missing"), ""))
     return FieldGuess(options, "; ".join(why))
+
+
+def _type(one: Found, dtype: str) -> dict[str, Any]:
+    """The option `type` that casts the values to a tensor of numbers or bools; empty if they need no cast."""
+    if dtype == "string":
+        return {}
+    if one.is_numeric_text:
+        return {"type": "text"}
+    if one.kind == "bool" and dtype != "bool":
+        return {"type": "boolean"}
+    if one.kind == "number" and dtype in {"int32", "int64"}:
+        return {"type": "number"}
+    return {"type": "int"} if one.kind == "int" and dtype == "bool" else {}
 
 
 def _doubts(one: Found) -> Iterator[str]:

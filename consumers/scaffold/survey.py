@@ -1,5 +1,6 @@
 """Looks at sample events: which paths they have, and what values are there."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -109,6 +110,16 @@ class Found:
             if all(_FIRST_TIME <= value / unit <= _LAST_TIME for value in self.values):
                 return name
         return None
+
+    @property
+    def as_feature(self) -> str:
+        """The entry in config.yaml that makes a number of a time, or of the first item in a list of objects; else empty."""
+        if self.time_format:
+            return f"{{field: {self.path}, time: {self.time_format}, as: hour}}"
+        if self.is_list and "[]." in self.path:
+            cast = ", type: text" if self.is_numeric_text else ""
+            return f"{{field: {json.dumps(self.path.replace('[]', '[0]', 1))}{cast}}}"
+        return ""
 
 
 def survey(events: Sequence[Mapping[str, Any]]) -> dict[str, Found]:

@@ -1,4 +1,4 @@
-"""Says which fields of the events fill nothing, with a hint for times and for lists of objects."""
+"""Says which fields of the events fill no input, with a hint for times and for lists of objects."""
 
 from collections.abc import Collection, Iterator, Mapping
 
@@ -18,8 +18,7 @@ def unused(found: Mapping[str, Found], used: Collection[str]) -> Iterator[str]:
 
 def _hint(one: Found) -> str:
     if one.time_format:
-        return f": its values look like times; as a feature: {{field: {one.path}, time: {one.time_format}, as: hour}}"
-    if one.is_list and "[]." in one.path:
-        first = one.path.replace("[]", "[0]", 1)
-        return f": a value of each item in a list; `{first}` is the first one's"
+        return f": its values look like times; as a feature: {one.as_feature}"
+    if one.as_feature:
+        return f": a value of each item in a list; the first one's as a feature: {one.as_feature}"
     return ""

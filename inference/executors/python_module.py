@@ -83,7 +83,7 @@ def _own_frame(folder: Path, error: BaseException) -> traceback.FrameSummary | N
 
 
 def _how_to_import(folder: Path, error: ModuleNotFoundError) -> str:
-    """How to import a module that Python doesn't find; empty if that isn't known. In the model's folder, files import each other as in a package."""
+    """How to import a module that Python doesn't find; empty if that isn't known."""
     frame = _own_frame(folder, error)
     name, _, inner = (error.name or "").partition(".")
     importing = folder if frame is None else Path(frame.filename).parent

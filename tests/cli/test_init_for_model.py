@@ -426,7 +426,53 @@ def test_unused_fields_are_listed_with_hints(tmp_path: Path, capsys: pytest.Capt
     made(tmp_path / "left", "--model", file, "--sample", own)
     said = capsys.readouterr().out
     assert "- seen: its values look like times; as a feature: {field: seen, time: milliseconds, as: hour}" in said
-    assert "- items[].price: a value of each item in a list; `items[0].price` is the first one's" in said
+    first = '{field: "items[0].price"}'
+    assert f"- items[].price: a value of each item in a list; the first one's as a feature: {first}" in said
+
+
+def test_list_of_numbers_as_texts_is_cast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = "class Model:\n  def __init__(self, *_): ...\n  def predict(self, inputs): return {'s': inputs['f'].sum(axis=1)}\n"
+    (tmp_path / "model.py").write_text(code)
+    own = write_events(tmp_path, [{"items": [{"price": "1.50"}, {"price": f"{number}"}]} for number in range(4)])
+    folder = tmp_path / "prices"
+    assert cli.run(["init", str(folder), "--model", str(tmp_path / "model.py"), "--sample", str(own)]) == 0
+    config = folder / "models/prices/1/config.yaml"
+    tensors = iter(("f", "s"))
+    lines = config.read_text().splitlines()
+    config.write_text("\n".join(line.replace("TODO", next(tensors)) if "TODO" in line else line for line in lines))
+    assert yaml.safe_load(config.read_text())["inputs"][0]["type"] == "text"
+    capsys.readouterr()
+    assert cli.run(["predict", str(folder), str(own), "--json"]) == 0
+    outputs = [json.loads(line)["outputs"]["s"] for line in capsys.readouterr().out.splitlines()]
+    assert outputs == [1.5, 2.5, 3.5, 4.5]
+
+
+def test_fields_that_options_make_fit_are_named_once_where_the_others_ran_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = model(tmp_path / "m.onnx", [("X", TensorProto.FLOAT, [4])])
+    own = write_events(
+        tmp_path,
+        [{"at": f"2026-03-0{number}T00:00:00Z", "age": number, "items": [{"price": "2.5"}]} for number in range(1, 4)],
+    )
+    assert cli.run(["init", str(tmp_path / "few"), "--model", str(file), "--sample", str(own)]) == 0
+    said = capsys.readouterr().out
+    hint = '{field: at, time: iso8601, as: hour}, {field: "items[0].price", type: text}'
+    assert said.count("the sample has too few fields that fit as they are: 3 are left to fill in") == 1
+    assert f"With options, these fit, too: {hint}" in said
+    assert "- at: its values look like times" in said
+    assert (tmp_path / "few/models/few/1/config.yaml").read_text().count("TODO") == 3
+
+
+def test_field_that_most_events_lack_is_no_guess(tmp_path: Path) -> None:
+    file = model(tmp_path / "m.onnx", [("price_0", TensorProto.FLOAT, [1])])
+    events = [{"name": "x", **({"years": 3} if number < 2 else {})} for number in range(14)]
+    folder = tmp_path / "seldom"
+    own = write_events(tmp_path, events)
+    assert cli.run(["init", str(folder), "--model", str(file), "--sample", str(own)]) == 0
+    config = (folder / "models/seldom/1/config.yaml").read_text()
+    assert "no field of the sample fits" in config
+    assert "years" not in config
 
 
 def test_path_that_no_event_has_is_warned_of_with_the_nearest_one(

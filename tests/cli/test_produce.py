@@ -156,8 +156,11 @@ def test_json_without_a_schema_is_written_as_it_is(tmp_path: Path, kafka: Broker
     done = millstream("produce", service.file, "--skip-bad", stdin="\n".join([*map(json.dumps, rows), *bad]).encode())
     assert (done.returncode, done.stdout) == (0, f"3 events written to {service.inputs[0]}, 4 bad rows skipped\n")
     number = "expected numbers that fit into a double, found NaN, Infinity or a larger number, such as 1e999. Send null"
-    found = ["expected whole characters, found half of one", "expected a JSON object, found a number with thousands of"]
-    for line, told in zip(done.stderr.splitlines(), [number, number, *found], strict=True):
+    others = [
+        "expected whole characters, found half of one",
+        "expected a JSON object, found a number with thousands of",
+    ]
+    for line, told in zip(done.stderr.splitlines(), [number, number, *others], strict=True):
         assert line.split(": ", 1)[1].startswith(told)
     found = {
         message.key(): json.loads(message.value() or b"") for message in read_all(kafka.bootstrap, service.inputs[0], 3)

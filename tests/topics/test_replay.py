@@ -21,7 +21,6 @@ from tests.broker.clients import produce, read_all
 from tests.broker.raw_batch import send_batch
 from tests.conftest import MakeTopic
 from tests.schemas.letters import encoded
-from tests.schemas.letters import encoded
 from tests.topics.letters import a_letter, write_letters
 
 pytestmark = pytest.mark.durable  # transactions
