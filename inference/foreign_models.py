@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from millstream.inference.executors.error_classification import line_of
+
 PICKLES: Final = (".pkl", ".pickle", ".joblib")
 BOOSTERS: Final = {
     ".ubj": "XGBoost",
@@ -42,14 +44,24 @@ def what_to_convert(folder: Path) -> str:
     return ""
 
 
-def what_it_is(path: Path) -> str:
-    """What the file is that should be an ONNX model, and what to do; empty: nothing that this function knows."""
+def what_it_is(path: Path, error: Exception) -> str:
+    """What the file is that should be an ONNX model, and what to do; empty: nothing that this function knows.
+
+    `error`: what the library raised that tried to load it.
+    """
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
     except OSError:
         return ""
-    return next((text for is_it, text in _HEADS if is_it(head)), "")
+    known = next((text for is_it, text in _HEADS if is_it(head)), "")
+    if not known and any(words in str(error) for words in _DAMAGED):
+        return f"it is no whole ONNX model: it is damaged or cut off. Copy or export it again. The library says: {line_of(error)}"
+    return known
+
+
+_DAMAGED: Final = ("INVALID_PROTOBUF", "Protobuf parsing failed", "Error parsing message")
+"""Words of ONNX Runtime and of the package onnx."""
 
 
 _HEADS: Final[tuple[tuple[Callable[[bytes], bool], str], ...]] = (

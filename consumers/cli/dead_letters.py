@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from millstream.consumers.cli.event_advice import advice_on
 from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.cli.tail import as_json
 from millstream.consumers.errors import WorkerError
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             case "list":
                 return _list(reader, args)
             case "show":
-                return _show(reader.letter(args.position), pipeline.dead_letters.topic, store, args)
+                return _show(reader.letter(args.position), pipeline, store, args)
         return _replay(reader, pipeline, args)
 
 
@@ -194,7 +195,8 @@ def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
-def _show(stored: StoredLetter | NoLetter, topic: str, store: SchemaStore, args: argparse.Namespace) -> int:
+def _show(stored: StoredLetter | NoLetter, pipeline: Pipeline, store: SchemaStore, args: argparse.Namespace) -> int:
+    topic = pipeline.dead_letters.topic
     if isinstance(stored, NoLetter):
         print(f"{stored.position} of {topic}: {printable(stored.error)}", file=sys.stderr)
         return 1
@@ -212,6 +214,7 @@ def _show(stored: StoredLetter | NoLetter, topic: str, store: SchemaStore, args:
         "pipeline": letter.pipeline,
         "reason": letter.reason,
         "error": letter.error,
+        **({"advice": advice} if (advice := advice_on(pipeline, letter.reason, letter.error)) else {}),
         "failed at": row["failed_at"],
         "attempts": letter.attempts,
         "replayed at": row["replayed_at"] or "not replayed",

@@ -13,6 +13,12 @@ from typing import IO, Any
 from millstream.consumers.errors import WorkerError
 from millstream.schemas.rows import parse_cells
 
+_OPENINGS = ("[", "{", "[{")
+_SPREAD = (
+    "expected one JSON object per line, found a line that only opens a JSON text. If the events are a pretty-printed list, write "
+    "them as lines: jq -c '.[]' FILE (without a list around them: jq -c . FILE)."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -58,10 +64,18 @@ def json_lines(file: IO[str]) -> Iterator[Line]:
     return (Line(number, json_row(text)) for number, text in text_lines(file))
 
 
+def refuse_spread(file_name: str, line: int, text: str) -> None:
+    """Refuse a file whose first line only opens a JSON text: all its lines would be bad. Raises WorkerError."""
+    if text in _OPENINGS:
+        raise WorkerError(f"{place(file_name)}:{line}: {_SPREAD}")
+
+
 def json_row(text: str) -> dict[str, Any] | str:
     """The object in a text, or the reason why it is none."""
     if not text.isascii() and _is_not_utf8(text):
         return "expected UTF-8 text, found other bytes. Convert the file."
+    if text.strip() in _OPENINGS:
+        return _SPREAD
     try:
         row = json.loads(text)
     except json.JSONDecodeError as error:

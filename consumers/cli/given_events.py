@@ -3,7 +3,15 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from millstream.consumers.cli.event_file import csv_lines, json_lines, json_row, opened, place, text_lines
+from millstream.consumers.cli.event_file import (
+    csv_lines,
+    json_lines,
+    json_row,
+    opened,
+    place,
+    refuse_spread,
+    text_lines,
+)
 from millstream.consumers.cli.produce import check_csv, encoder
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.rows import RowError
@@ -33,10 +41,10 @@ def given_events(pipeline: Pipeline, file_name: str, *, csv: bool, beside: str |
     with opened(file_name) as file:
         if pipeline.input.format == "json" and not csv:
             # As they are, so that a line that isn't JSON is rejected as the worker would reject it.
-            yield from (
-                given_json(f"{name}:{number}", text.encode(errors="surrogateescape"))
-                for number, text in text_lines(file)
-            )
+            for at, (number, text) in enumerate(text_lines(file)):
+                if at == 0:
+                    refuse_spread(file_name, number, text)
+                yield given_json(f"{name}:{number}", text.encode(errors="surrogateescape"))
             return
         definition, encode = encoder(pipeline)
         if csv:

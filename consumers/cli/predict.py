@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from millstream.consumers.cli.dead_letters import event_of
+from millstream.consumers.cli.event_advice import advice_on
 from millstream.consumers.cli.event_file import is_csv
 from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.cli.given_events import Given, given_events, given_json
@@ -26,6 +27,7 @@ from millstream.schemas.lookup_columns import looked_up
 from millstream.schemas.paths import parse_path, value_at
 
 TOGETHER = 1000  # events that are decoded in one call
+MAX_HINTS = 5  # about different fields
 MAX_SHOWN_ITEMS = 8  # items of a list for people; `--json` has all
 
 NO_EVENT = "no_event"  # the reason of a row that is no event of the schema; no dead letter has it
@@ -48,6 +50,7 @@ def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
     print_one = _print_json if args.json else _print_text
     missing = MissingFields(_paths(plan) if plan.reader is None else ())  # `check` finds what a schema lacks
     predicted, reasons = 0, Counter[str]()
+    hints: dict[str, None] = {}  # each once
     retry = LimitedRetry(args.timeout, _say)
     while some := list(islice(values, TOGETHER)):
         printed = 0
@@ -61,6 +64,7 @@ def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
                     predicted += 1
                 else:
                     reasons[answer.rejection.reason] += 1
+                    hints[advice_on(plan.pipeline, answer.rejection.reason, answer.rejection.error)] = None
         except (WorkerError, InferenceError, SchemaError, KeyboardInterrupt):
             first = some[min(printed, len(some) - 1)].where  # Ctrl-C may come behind the last one
             _say(f"{_counts(predicted, reasons)}; {first} and all events after it were not run")
@@ -68,6 +72,8 @@ def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
     for warning in missing.warnings():
         print(printable(warning), file=sys.stderr)
     print(_counts(predicted, reasons), file=sys.stderr)
+    for hint in [hint for hint in hints if hint][:MAX_HINTS]:
+        print(printable(f"undecodable: {hint}"), file=sys.stderr)
     if advice := _advice(reasons):
         print(advice, file=sys.stderr)
     return 1 if reasons else 0
@@ -128,6 +134,8 @@ def _print_json(where: str, answer: Answer) -> None:
         found |= {"model": answer.model.name, "version": answer.model.version}
     if answer.rejection is None:
         found["outputs"] = answer.outputs
+        if answer.event:
+            found["event"] = answer.event
     else:
         found |= {"reason": answer.rejection.reason, "error": answer.rejection.error}
     print(printable_json(_in_json(found)))
@@ -158,6 +166,8 @@ def _print_text(where: str, answer: Answer) -> None:
         print(f"  => model {answer.model}")
     for name, value in answer.outputs.items():
         print(f"  => {printable(name)}: {_shown(value)}")
+    for name, value in answer.event.items():
+        print(f"  => event, {printable(name)}: {_shown(value)}")
     if answer.rejection is not None:
         print(f"  => no prediction ({answer.rejection.reason}): {printable(answer.rejection.error)}")
 

@@ -10,6 +10,7 @@ from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import both_take, merged_paths
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.lookup_columns import looked_up
+from millstream.schemas.paths import parse_path
 from millstream.schemas.store import Schema
 from millstream.schemas.wording import Loc, dotted
 
@@ -83,6 +84,8 @@ class PathTypes:
                     f"{place}: expected no type, because schema `{self._schema.name}` has one for `{path}`, found {stated}. "
                     f"Write a list of fields: include: [{', '.join(included)}]"
                 )
+            if self._schema is None:
+                self._refuse_container(path, place)
             if stated is not None:
                 self._add(option, path, LEAVES[stated])
             elif self._schema is not None:
@@ -99,6 +102,18 @@ class PathTypes:
                 f"found none. Write include: {{{written}}}, or another of {', '.join(LEAVES)}."
             )
         return {path: self.types[path] for path in included}
+
+    def _refuse_container(self, path: str, place: str) -> None:
+        """Refuse an object or a list of which another path reads a part. Raises PlanError."""
+        steps = parse_path(path).steps
+        for other in self.types:
+            inner = parse_path(other).steps
+            if len(inner) > len(steps) and inner[: len(steps)] == steps:
+                found = "an object" if isinstance(inner[len(steps)], str) else "a list"
+                raise PlanError(
+                    f"{place}: expected a path to a value, because predictions copy values and lists of values, but no objects; "
+                    f"found `{path}`, which is {found}: `{other}` is read, too. Name each value in it, such as `{other}`."
+                )
 
     def _time_type(self, path: str) -> str:
         stated = self._pipeline.input.event_time_format

@@ -70,7 +70,7 @@ def _onnx(path: Path) -> ModelFile:
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
-        said = what_it_is(path) or f"ONNX Runtime says: {str(error).splitlines()[0]}."
+        said = what_it_is(path, error) or f"ONNX Runtime says: {str(error).splitlines()[0]}."
         if "NOT_IMPLEMENTED" in said or "tensor(double)" in said:
             said += " ONNX Runtime has some operators for float32 only: convert the model with inputs of float32."
         raise WorkerError(f"{path} can't be loaded: {said}") from None

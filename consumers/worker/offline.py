@@ -31,6 +31,7 @@ class Answer:
     event_id: str | None  # None: the event has no ID field, or was rejected before its ID was known
     features: Features = field(default_factory=dict)
     outputs: dict[str, Any] = field(default_factory=dict)  # name -> a value, or a list of values
+    event: dict[str, Any] = field(default_factory=dict)  # the fields of `output.include`, as in the prediction
     model: ModelId | None = None  # whose outputs they are, if the pipeline has several models
     rejection: Rejection | None = None
 
@@ -111,11 +112,19 @@ def _predicted(plan: Plan, block: DecodedBatch, start: int, stop: int, retry: Li
             if not entry.mask
         }
         found = {name: _value(array[place_of[row]]) for name, array in outputs.items()} if row in place_of else {}
+        event = _included(plan, block, start + row) if row in place_of else {}
         model = models[answered_by[place_of[row]]] if answered_by is not None and row in place_of else None
         told[int(block.good[start + row])] = Answer(
-            block.ids[start + row] if stated else None, features, found, model, rejected.get(row)
+            block.ids[start + row] if stated else None, features, found, event, model, rejected.get(row)
         )
     return told
+
+
+def _included(plan: Plan, block: DecodedBatch, event: int) -> dict[str, Any]:
+    if block.features is None:
+        return {}
+    row = np.array([event])
+    return {name: block.features[name].take(row).to_list()[0] for name in plan.included}
 
 
 def _features(entry: TensorInput, tensor: npt.NDArray[Any] | Ragged, row: int) -> Any:

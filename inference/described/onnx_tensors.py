@@ -38,7 +38,7 @@ def tensors_of(file: Path, instead: str) -> tuple[list[OnnxInput], list[str]]:
     try:
         session = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        said = what_it_is(file) or str(error).strip().split("\n")[0]
+        said = what_it_is(file, error) or str(error).strip().split("\n")[0]
         raise ModelConfigError(f"{file} can't be loaded: {said}") from None
     inputs = [_input(entry, file, instead) for entry in session.get_inputs()]
     outputs = [entry.name for entry in session.get_outputs() if entry.type.startswith("tensor(")]

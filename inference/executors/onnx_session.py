@@ -62,7 +62,7 @@ def _not_started(provider: str) -> DeviceError:
 
 def _why(model: ModelVersion, error: Exception) -> str:
     """Why a model can't be loaded, and what to do."""
-    if known := what_it_is(model.file):
+    if known := what_it_is(model.file, error):
         return known
     said = line_of(error)
     if found := _TOO_NEW.search(str(error)):

@@ -83,7 +83,7 @@ def _in_one_file(source: Path, folder: Path) -> Path:
             return source
         whole = onnx().load(str(source))
     except Exception as error:  # protobuf's, and the package's own
-        raise ModelConfigError(f"{source} can't be loaded: {what_it_is(source) or line_of(error)}") from None
+        raise ModelConfigError(f"{source} can't be loaded: {what_it_is(source, error) or line_of(error)}") from None
     _save(whole, folder / "whole.onnx")
     return folder / "whole.onnx"
 

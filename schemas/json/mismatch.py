@@ -13,6 +13,7 @@ from millstream.schemas.paths import Step, text_of
 from millstream.schemas.store import AvroType
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_OTHER_MARKS = (b"\xff\xfe", b"\xfe\xff")  # of UTF-16
 _EXPECTED = {
     "boolean": "true or false",
     "int": "an integer from -2^31 to 2^31 - 1",
@@ -70,10 +71,22 @@ def _quickly_parsed(value: bytes) -> Any:
     try:
         return msgspec.json.decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        if said := _no_json(value):
+            raise _MalformedError(said) from None
         is_odd = value.startswith(_BYTE_ORDER_MARK) or b"NaN" in value or b"Infinity" in value
         if is_odd or type(error) is not msgspec.DecodeError:
             return _parsed(value)
         raise _MalformedError(f"malformed JSON: {str(error).removeprefix(_PREFIX)}") from None
+
+
+def _no_json(value: bytes) -> str:
+    """What a value is that can't be JSON; empty: nothing that this function knows."""
+    if not value.strip():
+        return "expected a JSON object, found an empty value"
+    # Each ASCII character of UTF-16 or UTF-32 has a zero byte, and JSON as UTF-8 has none.
+    if value.startswith(_OTHER_MARKS) or b"\0" in value[:4]:
+        return "expected UTF-8 text, found bytes of another encoding, such as UTF-16, or of another format than JSON"
+    return ""
 
 
 def _parsed(value: bytes) -> Any:
@@ -86,7 +99,9 @@ def _parsed(value: bytes) -> Any:
     except json.JSONDecodeError as error:
         raise _MalformedError(f"malformed JSON at character {error.pos + 1}: {error.msg}") from None
     except RecursionError:
-        raise _MalformedError("nested too deeply") from None
+        raise _MalformedError(
+            "nested too deeply: expected at most about 900 objects and lists within each other. Send flatter events"
+        ) from None
 
 
 def _integer(text: str) -> float:

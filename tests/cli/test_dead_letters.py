@@ -19,6 +19,7 @@ from tests.broker.clients import Headers, produce, read_all, wait_until
 from tests.broker.raw_batch import send_batch
 from tests.cli.command import COMMAND, ENVIRON, millstream
 from tests.consumers.processes import Worker
+from tests.consumers.python_service import python_service
 from tests.consumers.service import Service, id_of, vector_service
 from tests.schemas.letters import encoded
 from tests.topics.letters import a_letter, write_letters
@@ -284,6 +285,14 @@ def test_forged_letters_act_on_no_terminal_and_are_written_to_no_other_topic(kaf
     assert [first.partition(), second.partition()] == [0, 0]
     left = read_all(kafka.bootstrap, service.letters, 9)
     assert len([record for record in left if record.value() is not None]) == 7
+
+
+def test_letter_of_a_value_of_another_type_names_the_option_that_takes_it(kafka: Broker, tmp_path: Path) -> None:
+    service = python_service(tmp_path, kafka, "return {'y': inputs['x']}", input={"format": "json", "event_id": "id"})
+    error = "x: expected a number that fits into a double, found text"
+    write_letters(kafka.bootstrap, service.letters, [a_letter(error=error)])
+    shown = millstream("dead-letters", "show", service.file, "0@0").stdout
+    assert "\nadvice       x: `type: text` beside the field takes numbers written as text" in shown
 
 
 def test_reasons_written_by_hand_fill_no_screen(kafka: Broker, tmp_path: Path) -> None:

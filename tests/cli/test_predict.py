@@ -177,6 +177,79 @@ def test_missing_value_is_told_with_the_option_that_replaces_it(
     assert "unfit: `missing:` beside a field says what replaces an absent or null value" in said.err
 
 
+@pytest.mark.parametrize(
+    ("field", "event", "advice"),
+    [
+        ("{field: x}", {"x": "33"}, "x: `type: text` beside the field takes numbers written as text, and `type: any`"),
+        ("{field: x, type: text}", {"x": 12.5}, "x: `type: any` beside the field takes texts and numbers"),
+        ("{field: x, type: text}", {"x": ["a"]}, "x: `x[]` names the items of a list, and `x[0]` the first"),
+        ("{field: x}", {"x": {"years": 3}}, "x: a path must go on to a value in the object, such as `x.name`"),
+        ('{field: "i[0].x"}', {"i": [{"x": "1"}]}, "i[].x: `type: text` beside the field"),
+    ],
+)
+def test_value_of_another_type_is_told_with_the_option_that_takes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], field: str, event: dict[str, Any], advice: str
+) -> None:
+    options = {"format": "json", "event_id": "id"}
+    service = python_service(tmp_path, NOWHERE, "return {'y': inputs['x']}", input=options, with_topics=False)
+    config = tmp_path / "models" / "number" / "1" / "config.yaml"
+    config.write_text(config.read_text().replace("fields: [x]", f"fields: [{field}]"))
+    events = tmp_path / "events.jsonl"
+    events.write_text(f"{json.dumps({'id': 'a', **event})}\n" * 2)
+    assert cli.run(["predict", str(service.file), str(events)]) == 1
+    assert capsys.readouterr().err.count(f"undecodable: {advice}") == 1
+
+
+def test_included_fields_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = python_service(
+        tmp_path,
+        NOWHERE,
+        "return {'y': inputs['x'][:, 0]}",
+        input={"format": "json", "event_id": "id"},
+        output={"format": "json", "include": {"customer.name": "text", "customer.age": "number", "tags[]": "text"}},
+        with_topics=False,
+    )
+    events = tmp_path / "events.jsonl"
+    events.write_text(
+        '{"id": "a", "x": 1, "customer": {"name": "Li", "age": 33}, "tags": ["n"]}\n{"id": "b", "x": 2}\n'
+    )
+    first, second = predicted(capsys, str(service.file), str(events))
+    assert first["event"] == {"customer.name": "Li", "customer.age": 33.0, "tags[]": ["n"]}
+    assert second["event"] == {"customer.name": None, "customer.age": None, "tags[]": None}
+    assert cli.run(["predict", str(service.file), str(events), "--limit", "1"]) == 0
+    assert '  => event, customer.name: "Li"\n' in capsys.readouterr().out
+
+
+def test_object_in_output_include_is_refused_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = python_service(
+        tmp_path,
+        NOWHERE,
+        "return {'y': inputs['x']}",
+        input={"format": "json", "event_id": "id"},
+        output={"format": "json", "include": {"customer": "any"}},
+        with_topics=False,
+    )
+    config = tmp_path / "models" / "number" / "1" / "config.yaml"
+    config.write_text(config.read_text().replace("fields: [x]", "fields: [customer.age]"))
+    assert cli.run(["check", str(service.file), "--offline"]) == 1
+    said = capsys.readouterr().err
+    lines = service.file.read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if "customer" in text)
+    assert said.startswith(f"{service.file}:{line}: output.include.customer: expected a path to a value, because ")
+    assert "no objects; found `customer`, which is an object: `customer.age` is read, too." in said
+
+
+def test_pretty_printed_list_is_refused_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = {"format": "json", "event_id": "id"}
+    service = python_service(tmp_path, NOWHERE, "return {'y': inputs['x']}", input=options, with_topics=False)
+    events = tmp_path / "events.json"
+    events.write_text(json.dumps([{"id": f"{number}", "x": number} for number in range(9)], indent=2))
+    assert cli.run(["predict", str(service.file), str(events)]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said.startswith(f"{events}:1: expected one JSON object per line")
+
+
 def test_missing_values_are_valid_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     service = python_service(tmp_path, NOWHERE, "return {'y': inputs['x'][:, 0] == 1}", with_topics=False)
     config = tmp_path / "models" / "number" / "1" / "config.yaml"

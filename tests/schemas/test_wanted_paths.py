@@ -307,7 +307,9 @@ def test_large_and_deep_events_are_read() -> None:
     ]
     decoded = JsonDecoder.of_types({"id": "scalar"}).decode(values)
     assert decoded.table["id"].to_list() == [text, "y"]
-    assert [(bad.row, bad.error) for bad in decoded.bad] == [(2, "nested too deeply")]
+    [bad] = decoded.bad
+    assert bad.row == 2
+    assert bad.error.startswith("nested too deeply: expected at most about 900")
 
 
 ITEMS = record(

@@ -259,7 +259,8 @@ def test_output_that_is_no_tensor_is_refused(tmp_path: Path) -> None:
 def test_file_that_is_no_model_is_refused_by_its_name(tmp_path: Path) -> None:
     model = doubling(tmp_path)
     model.file.write_bytes(b"no model")
-    with pytest.raises(ModelConfigError, match=r"can't be loaded: .*INVALID_PROTOBUF") as refused:
+    says = r"can't be loaded: it is no whole ONNX model: .* cut off. Copy or export it again. .*INVALID_PROTOBUF"
+    with pytest.raises(ModelConfigError, match=says) as refused:
         OnnxExecutor(model, device="cpu")
     assert str(refused.value).startswith(str(model.file))
 

@@ -81,7 +81,10 @@ def test_columns_have_the_types_of_the_avro_decoder() -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (b"", "malformed JSON: Input data was truncated"),
+        (b"", "expected a JSON object, found an empty value"),
+        (b" \n", "expected a JSON object, found an empty value"),
+        ('{"class": 1}'.encode("utf-16"), "expected UTF-8 text, found bytes of another encoding, such as UTF-16"),
+        ('{"class": 1}'.encode("utf-16-be"), "expected UTF-8 text, found bytes of another encoding, such as UTF-16"),
         (b"nothing", "malformed JSON: invalid character (byte 4)"),
         (b"[1]", "expected a JSON object, found an array"),
         (b"null", "expected a JSON object, found null"),
@@ -114,7 +117,10 @@ def test_columns_have_the_types_of_the_avro_decoder() -> None:
         (b"\xef\xbb\xbf{%b}" % REQUIRED.encode(), "found a UTF-8 byte-order mark before it"),
         (b'{"class": "x", "class": 1, "f0": 2}', "class: expected an integer"),
         (b"\0\0\0\0\1[1]", "expected a JSON object, found an array"),
-        (b'{%b, "deep": %b' % (REQUIRED.encode(), b"[" * 200_000), "nested too deeply"),
+        (
+            b'{%b, "deep": %b' % (REQUIRED.encode(), b"[" * 200_000),
+            "nested too deeply: expected at most about 900",
+        ),
     ],
     ids=repr,
 )
