@@ -23,8 +23,9 @@ def run(args: argparse.Namespace) -> int:
     """List the pages, or print one: as Markdown, which a terminal shows formatted."""
     if args.page is None:
         print(HEAD.format(folder=pages_folder()))
+        width = max(map(len, pages()))
         for name in pages():
-            print(f"  {name:<13} {title(page(name))}")
+            print(f"  {name:<{width}}  {title(page(name))}")
         return 0
     text = page(args.page)
     if sys.stdout.isatty():

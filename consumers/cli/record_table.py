@@ -1,4 +1,4 @@
-"""Prints records for people, one line each, as wide as the terminal."""
+"""Prints records for people, as wide as the terminal: one line each, and in a narrow terminal two."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,11 +9,13 @@ from rich.text import Text
 from millstream.pipeline.printable import printable, printable_json
 
 TIME_WIDTH, PLACE_WIDTH, KEY_WIDTH = 23, 10, 14
+MIN_VALUE_WIDTH = 50  # columns; with fewer, the value gets a line of its own
+INDENT = "    "  # of such a line
 MAX_VALUE_LENGTH = 1000  # characters; no terminal is wider
 
 
 class RecordTable:
-    """A table that grows by a line per record, so its columns have fixed widths. JSON lines show what it leaves out."""
+    """A table that grows with each record, so its columns have fixed widths. JSON lines show what it leaves out."""
 
     def __init__(self, topics: Sequence[str], console: Console | None = None) -> None:
         """Args:
@@ -36,8 +38,10 @@ class RecordTable:
     def _print(self, time: str, topic: str, place: str, key: str, value: str, style: str = "") -> None:
         of_topic = f"{topic:<{self._topic_width}}  " if self._topic_width else ""
         key = key if len(key) <= KEY_WIDTH else f"{key[: KEY_WIDTH - 1]}\N{HORIZONTAL ELLIPSIS}"
-        line = f"{time:<{TIME_WIDTH}}  {of_topic}{place:<{PLACE_WIDTH}}  {key:<{KEY_WIDTH}}  {value}"
-        self._console.print(Text(line, style), no_wrap=True, overflow="ellipsis")
+        line = f"{time:<{TIME_WIDTH}}  {of_topic}{place:<{PLACE_WIDTH}}  {key:<{KEY_WIDTH}}  "
+        is_narrow = self._console.width - len(line) < MIN_VALUE_WIDTH
+        for text in (line.rstrip(), INDENT + value) if is_narrow else (line + value,):
+            self._console.print(Text(text, style), no_wrap=True, overflow="ellipsis")
 
 
 def summary(record: dict[str, Any]) -> str:
@@ -63,4 +67,6 @@ def _fields(value: dict[str, Any]) -> str:
 def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
+    if isinstance(value, list) and all(isinstance(each, float) for each in value):
+        return f"[{', '.join(map(_cell, value))}]"
     return printable(value) if isinstance(value, str) else printable_json(value)

@@ -23,6 +23,8 @@ def test_list_names_every_page_with_its_title(capsys: pytest.CaptureFixture[str]
     said = capsys.readouterr().out
     assert {file.stem for file in (ROOT / "docs").glob("*.md")} == set(pages())
     assert all(re.search(rf"^  {name} +\S", said, re.MULTILINE) for name in pages())
+    titles = [re.match(r"  [\w-]+ +", line) for line in said.splitlines() if line.startswith("  ")]
+    assert len({found.end() for found in titles if found is not None}) == 1  # the titles are in one column
 
 
 @pytest.mark.parametrize("name", ["models", "models.md", "docs/models.md"])
@@ -69,6 +71,6 @@ def texts(file: Path) -> Iterator[str]:
 def test_messages_name_pages_by_the_command_that_prints_them() -> None:
     said = {file: "\n".join(texts(file)) for file in SOURCES}
     assert {file for file, text in said.items() if re.search(r"\bdocs/[a-z-]+\.md", text)} == set()
-    named = {name for text in said.values() for name in re.findall(r"millstream docs ([a-z][a-z-]*(?:#\w+)?)", text)}
+    named = {name for text in said.values() for name in re.findall(r"millstream docs ([a-z][a-z-]*(?:#[\w-]+)?)", text)}
     assert len(named) > 3
     assert all(page(name) for name in named)

@@ -12,7 +12,7 @@ RECORD = {"topic": "t", "partition": 3, "offset": 17, "timestamp": "2013-09-01T0
 PREDICTION = {"event_id": "e1", "model": "m", "version": 1, "outputs": {"late": 0.20105096697807312, "label": "no"}}
 
 
-def printed(*records: dict[str, Any], topics: tuple[str, ...] = ("t",), width: int = 90) -> list[str]:
+def printed(*records: dict[str, Any], topics: tuple[str, ...] = ("t",), width: int = 120) -> list[str]:
     out = StringIO()
     table = RecordTable(topics, Console(file=out, width=width, highlight=False))
     for record in records:
@@ -29,9 +29,17 @@ def test_heading_comes_once_and_each_record_is_one_line() -> None:
 
 
 def test_line_is_cut_at_the_width_of_the_terminal() -> None:
-    _, line = printed({"value": {"text": "x" * 500}}, width=80)
-    assert len(line) == 80
+    _, line = printed({"value": {"text": "x" * 500}}, width=110)
+    assert len(line) == 110
     assert line.endswith("\N{HORIZONTAL ELLIPSIS}")
+
+
+def test_value_has_a_line_of_its_own_in_a_narrow_terminal() -> None:
+    outputs = {"label": 1, "probabilities": [0.20105096697807312, 0.7989490330219269]}
+    heading, below, line, value = printed({"value": {**PREDICTION, "outputs": outputs}}, width=80)
+    assert (heading.split(), below.split()) == (["time", "(UTC)", "position", "key"], ["value"])
+    assert line.split() == ["2013-09-01", "09:08:00.000", "3@17", "N57869"]
+    assert value == "    e1  label=1  probabilities=[0.201051, 0.798949]"
 
 
 def test_topic_is_named_if_there_are_several() -> None:

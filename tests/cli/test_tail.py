@@ -204,9 +204,9 @@ def test_terminal_shows_a_table_unless_json_is_wanted(
     if options:
         assert json.loads(shown)["key"] == "a"
     else:
-        heading, line = shown.splitlines()
+        heading, _, _, value = shown.splitlines()  # a new terminal has 80 columns
         assert "time (UTC)" in heading
-        assert f"id={ROW['id']}"[:20] in line
+        assert f"id={ROW['id']}" in value
 
 
 @pytest.mark.parametrize("depth", range(900, 1000, 3))
