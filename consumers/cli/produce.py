@@ -26,6 +26,8 @@ Encode = Callable[[Mapping[str, Any]], bytes]
 Write = Callable[[bytes, bytes | None], None]
 """Writes an event: value and key. Raises RowError if the topic takes no event of this size, TopicError."""
 
+BATCH_BYTES = 1_000_000  # of the client's largest batches of records
+
 
 def run(args: argparse.Namespace) -> int:
     """Write the events; returns 1 if a row was bad and `--skip-bad` wasn't given, or if not all were acknowledged."""
@@ -94,9 +96,16 @@ def _written(writer: RecordWriter, write: Callable[[], None]) -> str | None:
 
 def _writing(writer: RecordWriter, topic: str, largest: int) -> Write:
     """The function that writes events. `largest`: bytes of the largest record that the topic takes."""
+    waiting = 0  # bytes of the records since the last wait
 
     def write(value: bytes, key: bytes | None) -> None:
+        nonlocal waiting
         size = len(value) + len(key or b"")
+        waiting += size + RECORD_OVERHEAD
+        # The broker refuses a whole batch of records if it is larger than the topic takes.
+        if largest < BATCH_BYTES and waiting > largest:
+            writer.flush()
+            waiting = size + RECORD_OVERHEAD
         if size + RECORD_OVERHEAD <= largest:
             writer.write(value, key)
             return

@@ -217,6 +217,18 @@ def test_row_that_the_broker_refuses_is_a_bad_row(tmp_path: Path, kafka: Broker,
     assert (done.returncode, done.stdout, done.stderr) == (0, f"9 events written to {topic}\n", "")
 
 
+@pytest.mark.durable
+def test_small_rows_are_in_no_batch_that_the_broker_refuses(
+    tmp_path: Path, kafka: Broker, make_topic: MakeTopic
+) -> None:
+    service = python_service(tmp_path, kafka, "return {'y': inputs['x']}", input={"format": "json", "event_id": "id"})
+    topic = make_topic(1, max_message_bytes="20000")
+    rows = "".join(f"{json.dumps({'id': f'{number}', 'text': 'x' * 100})}\n" for number in range(2000))
+    done = millstream("produce", service.file, "--topic", topic, stdin=rows.encode())
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"2,000 events written to {topic}\n", "")
+    assert len(read_all(kafka.bootstrap, topic, 2000)) == 2000
+
+
 def many_events(folder: Path, count: int) -> tuple[Path, list[str]]:
     """A file with so many events, and their IDs."""
     rows = [ROWS[number % len(ROWS)] | {"id": f"event-{number:06d}"} for number in range(count)]
