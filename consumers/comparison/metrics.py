@@ -5,7 +5,7 @@ from __future__ import annotations
 from millstream.consumers.observability.metric import Metric
 from millstream.consumers.observability.metrics import markdown
 from millstream.consumers.observability.pipeline_metrics import PipelineMetrics
-from millstream.consumers.observability.seldom import SeldomWarnings
+from millstream.consumers.observability.seldom import Kind, SeldomWarnings
 
 _PAIR = ("primary", "shadow")
 
@@ -75,7 +75,7 @@ class ComparisonMetrics(PipelineMetrics):
         """Count records that are left out. If there is an example, log a warning, at most once a minute."""
         self.count(LEFT_OUT, count, reason)
         if count and example is not None:
-            self._warnings.warn(f"records left out ({reason})", count, example)
+            self._warnings.warn(Kind(f"record left out ({reason})", f"records left out ({reason})"), count, example)
 
 
 def metrics_markdown() -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from millstream.consumers.events import Epochs, MicroBatch, NextOffsets
+from millstream.consumers.flow.partition_names import ranges_of
 from millstream.consumers.record_types import Partition
 
 
@@ -23,6 +24,7 @@ class Assignment:
         self.rewind_wanted = threading.Event()  # set: go back to the committed offsets
         self.all_partitions = 0  # of the input topics, whoever has them; 0: not known, or not needed
         self._epochs: Epochs = {}
+        self._lost: frozenset[Partition] = frozenset()  # those that went last time because the group ended this session
         self._epoch = 0  # of the latest assignment
         self._delivered: NextOffsets = {}
         self._delivered_lock = threading.Lock()
@@ -45,11 +47,22 @@ class Assignment:
             self._epoch += 1
             self._epochs = {**self._epochs, **dict.fromkeys(partitions, self._epoch)}
 
-    def remove(self, partitions: Iterable[Partition]) -> None:
-        """Remove revoked or lost partitions."""
+    def remove(self, partitions: Iterable[Partition], *, lost: bool = False) -> None:
+        """Remove partitions that were revoked, or `lost`: the group has ended this member's session."""
         gone = set(partitions)
         with self.lock:
+            self._lost = self._lost | gone if lost else self._lost - gone
             self._epochs = {partition: epoch for partition, epoch in self._epochs.items() if partition not in gone}
+
+    def why_gone(self, partitions: Iterable[Partition]) -> str:
+        """Why partitions are no longer assigned as they were, as a sentence."""
+        gone = set(partitions)
+        if gone <= self._lost:
+            return (
+                f"the group ended this worker's session, and so its hold on {ranges_of(gone)}, because the broker was away or "
+                f"this process stood still. The worker joins again by itself: nothing is to be done"
+            )
+        return f"{ranges_of(gone)} went to another worker before the transaction's end"
 
     def renew(self) -> None:
         """Start a new epoch for all partitions, because they are read again from their committed offsets."""

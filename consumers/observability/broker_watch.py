@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from millstream.consumers.observability.seldom import SeldomWarnings
+from millstream.consumers.observability.seldom import Kind, SeldomWarnings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +24,14 @@ ANSWER_TIMEOUT: Final = 2.0  # seconds without an answer after which the broker 
 QUIET_TIMEOUT: Final = 5.0  # the same, if no client has reported anything: a busy broker is not away
 LOOK_INTERVAL: Final = 10.0  # seconds between two looks if no client reports anything: a broker may stand still
 RETRY_INTERVAL: Final = 0.5  # seconds between two questions while it is away
-SETTLE_TIME: Final = 1.0  # seconds after an outage in which the clients still report its errors
+SETTLE_TIME: Final = 1.0  # seconds after an outage before the next look: the clients still report its errors
+# Seconds after an outage in which errors are still of it. A client reports them when it is polled, and the worker's loop may wait
+# for its transaction before it polls again.
+LATE_ERRORS: Final = 30.0
 LOG_INTERVAL: Final = 60.0  # seconds between two lines about it
+LOST_CONNECTIONS: Final = Kind(
+    "connection to Kafka failed, while a broker answers", "connections to Kafka failed, while a broker answers"
+)
 
 
 class Probe(Protocol):
@@ -66,6 +72,7 @@ class BrokerWatch:
         self._suspected = threading.Event()
         self._ended = threading.Event()
         self._warnings = SeldomWarnings(clock)
+        self._answered = -LATE_ERRORS  # when the last outage ended
         self._thread = threading.Thread(target=self._run, name="broker-watch", daemon=True)
 
     def suspect(self, error: str) -> None:
@@ -90,8 +97,8 @@ class BrokerWatch:
         errors, self._errors = self._errors, []
         if errors or why is not None:
             self._health.connections_lost = True
-        if errors and why is None:  # one of several brokers, or a short loss
-            self._warnings.warn("connections to Kafka were lost, and a broker answers", len(errors), errors[0])
+        if errors and self._clock() - self._answered >= LATE_ERRORS:  # one of several brokers, or a short loss
+            self._warnings.warn(LOST_CONNECTIONS, len(errors), errors[0])
         if self._on_change is not None and not self._ended.is_set():
             changed = self._probe.change()
             if changed is not None:
@@ -113,7 +120,8 @@ class BrokerWatch:
                 why = self._probe.silent(ANSWER_TIMEOUT)
                 self._errors.clear()  # they are of this outage
         finally:
-            self._health.broker_away = None
+            self._answered = self._clock()
+            self._health.broker_answers()
         log.warning("Kafka at %s answers again, after %s", self._bootstrap, _duration(self._clock() - since))
 
     def __enter__(self) -> Self:

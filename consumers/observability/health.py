@@ -23,6 +23,7 @@ class Health:
         self.ready = False
         self.waiting_for = ""  # why the worker is not ready
         self.broker_away: str | None = None  # a sentence while no broker answers
+        self._answered = self.turned  # when the last outage of the broker ended
         self.connections_lost = False  # whether clients have lost brokers since the consumer was last seen to find one
         # (what is away, the thread that waits for it) -> the error, and whether the worker reads no more events meanwhile
         self._away: dict[tuple[str, int], tuple[str, bool]] = {}
@@ -30,6 +31,11 @@ class Health:
     def turn(self) -> None:
         """Note a turn of the loop."""
         self.turned = time.monotonic()
+
+    def broker_answers(self) -> None:
+        """Note the end of the broker's outage."""
+        self._answered = time.monotonic()
+        self.broker_away = None
 
     def away(self, what: str, error: str, *, stops_reading: bool = True) -> None:
         """Note an outage that the calling thread waits for. The worker is not ready meanwhile."""
@@ -50,8 +56,13 @@ class Health:
         return any(stops for _, stops in list(self._away.values()))
 
     def live(self) -> tuple[bool, str]:
-        """Whether the loop runs, and a sentence."""
-        age = time.monotonic() - self.turned
+        """Whether the loop runs, and a sentence.
+
+        A call may wait for the broker as long as an outage lasts, so only the time after it counts.
+        """
+        if self.broker_away is not None:
+            return True, f"the worker's loop may wait: {self.broker_away}"
+        age = time.monotonic() - max(self.turned, self._answered)
         return (
             age < self.stall_after,
             f"the worker's loop turned {age:.1f} s ago (stalled after {self.stall_after:g} s)",

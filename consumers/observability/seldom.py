@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.pipeline.printable import printable
 
@@ -18,16 +18,23 @@ LOG_INTERVAL: Final = 60.0  # seconds
 MAX_EXAMPLE_LENGTH: Final = 500  # characters of what a record says
 
 
+class Kind(NamedTuple):
+    """What is counted, as a line says it behind its number."""
+
+    one: str  # behind 1: event became a dead letter
+    many: str  # behind other numbers: events became dead letters
+
+
 class SeldomWarnings:
     """Counts what is to be said, and says it at most every `LOG_INTERVAL` seconds for each kind."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._said: dict[str, float] = {}
-        self._count: Counter[str] = Counter()
-        self._examples: dict[str, object] = {}  # of the kinds that are counted and not said yet: the last one
+        self._said: dict[Kind, float] = {}
+        self._count: Counter[Kind] = Counter()
+        self._examples: dict[Kind, object] = {}  # of the kinds that are counted and not said yet: the last one
 
-    def warn(self, kind: str, count: int, example: object) -> None:
+    def warn(self, kind: Kind, count: int, example: object) -> None:
         """Say that there are `count` more of this kind, such as `example`. Kinds are few and fixed: they are kept."""
         self._count[kind] += count
         self._examples[kind] = example
@@ -38,10 +45,11 @@ class SeldomWarnings:
         for kind in list(self._examples):  # nearly always empty
             self._say_if_due(kind)
 
-    def _say_if_due(self, kind: str) -> None:
+    def _say_if_due(self, kind: Kind) -> None:
         now = self._clock()
         if now - self._said.get(kind, -LOG_INTERVAL) < LOG_INTERVAL:
             return
         self._said[kind] = now
         example = printable(str(self._examples.pop(kind))[:MAX_EXAMPLE_LENGTH])
-        log.warning("%d %s, such as: %s", self._count.pop(kind), kind, example)
+        count = self._count.pop(kind)
+        log.warning("%d %s, such as: %s", count, kind.one if count == 1 else kind.many, example)

@@ -53,14 +53,17 @@ def watch(subject: Callable[[], Subject | None], patience: float, give_up: GiveU
 class Watchdog:
     """Watches calls that should take less than `patience` seconds. One thread makes them."""
 
-    def __init__(self, patience: float, give_up: GiveUp = end_process) -> None:
+    def __init__(
+        self, patience: float, give_up: GiveUp = end_process, may_wait: Callable[[], bool] = lambda: False
+    ) -> None:
         """Args:
         patience: seconds that a call may take.
         give_up: called, in a thread of its own, with the call's name and the patience.
+        may_wait: whether what the calls need is known to be away. The patience begins anew once it is back.
         """
         self._calls = 0
         self._call: Subject | None = None
-        watch(lambda: self._call, patience, give_up)
+        watch(lambda: None if may_wait() else self._call, patience, give_up)
 
     def watched(self, name: str, call: Callable[[], T]) -> T:
         """Return what `call` returns, and watch it under this name."""

@@ -12,7 +12,7 @@ import numpy as np
 from millstream.consumers.events import DecodedBatch, Rejection
 from millstream.consumers.observability.metric import Metric
 from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED, Metrics
-from millstream.consumers.observability.seldom import SeldomWarnings
+from millstream.consumers.observability.seldom import Kind, SeldomWarnings
 from millstream.consumers.record_headers import HeaderRows
 from millstream.consumers.resilience.safety_net import SafetyNet
 from millstream.consumers.sink.delivery import Delivery
@@ -23,6 +23,10 @@ from millstream.topics.dead_letters import attempts_before
 
 RECORD_OVERHEAD = 512  # upper bound of a record's bytes besides key, value and headers
 _HEADER_OVERHEAD = 10  # bytes of a header's lengths, at most
+SHORTENED = Kind(
+    "dead letter written without key, value and headers of its event",
+    "dead letters written without key, value and headers of their events",
+)
 PIECE_BYTES = 1 << 20  # about so many bytes of records become dead letters at a time
 _Size = TypeVar("_Size", int, Ints)
 _TIMESTAMP_TYPES = (None, "create_time", "log_append_time")  # by Kafka's number for them
@@ -126,7 +130,7 @@ class DeadLetterSink:
             f"{letter.topic}/{letter.partition} for as long as that keeps it]"
         )
         example = f"offset {letter.offset} of {letter.topic}/{letter.partition} ({letter.reason}): {why}"
-        self._warnings.warn("dead letters written without key, value and headers of their events", 1, example)
+        self._warnings.warn(SHORTENED, 1, example)
         bare = letter._replace(key=None, value=None, headers=(), error=error)
         records = self._encode(DeadLetterColumns.of(bare))
         with_key = replace(records, keys=[letter.key])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from millstream.consumers.events import DecodedBatch, Rejection
-from millstream.consumers.observability.seldom import MAX_EXAMPLE_LENGTH, SeldomWarnings
+from millstream.consumers.observability.seldom import MAX_EXAMPLE_LENGTH, Kind, SeldomWarnings
 from millstream.pipeline.printable import printable
 
 log = logging.getLogger(__name__)
@@ -15,6 +15,7 @@ log = logging.getLogger(__name__)
 FIRST_SECONDS: Final = 60.0  # after the first result, for which a worker looks whether nearly all events are refused
 FEWEST_EVENTS: Final = 20  # from which it can tell
 NEARLY_ALL: Final = 0.9  # of the events
+DEAD_LETTERS: Final = Kind("event became a dead letter", "events became dead letters")
 
 
 class Refusals:
@@ -40,7 +41,7 @@ class Refusals:
             self._look(block, dead, events)
         if dead:
             row, why = next(iter(dead.items()))
-            self._warnings.warn("events became dead letters", len(dead), _example(block, row, why))
+            self._warnings.warn(DEAD_LETTERS, len(dead), _example(block, row, why))
         else:
             self._warnings.catch_up()
 

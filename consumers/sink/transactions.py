@@ -12,7 +12,7 @@ from millstream.consumers.errors import DeliveryFailed, InstanceIdTaken, Transac
 from millstream.consumers.events import NextOffsets
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import RETRIES, TRANSACTIONS, Metrics
-from millstream.consumers.observability.seldom import SeldomWarnings
+from millstream.consumers.observability.seldom import Kind, SeldomWarnings
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.consumers.sink.bulk import bulk_of
 from millstream.consumers.sink.delivery import FINAL_ERRORS, POLL_INTERVAL, Counted, LostBroker, failed
@@ -40,6 +40,7 @@ CONNECT_TIMEOUT = 1.0  # seconds to wait for the first connection to a broker
 STEP_TIMEOUT = 5.0  # seconds that a call for one step of a transaction may take; then it is repeated
 # Seconds after which a step hangs for good, since it should have timed out (github.com/confluentinc/librdkafka/issues/5456).
 HANG_TIMEOUT = 20.0
+TRIED_AGAIN = Kind("step of a transaction is tried again", "steps of transactions are tried again")
 
 
 class ExactlyOnce(Counted):
@@ -62,6 +63,7 @@ class ExactlyOnce(Counted):
         abandon: threading.Event,
         metrics: Metrics,
         lost_broker: LostBroker = lambda _error: None,
+        broker_away: Callable[[], bool] = lambda: False,
     ) -> None:
         """Args:
         client: the pipeline's client settings.
@@ -70,6 +72,7 @@ class ExactlyOnce(Counted):
         abandon: set when the worker must not wait any longer.
         metrics: where to count.
         lost_broker: see `LostBroker`.
+        broker_away: whether no broker is known to answer. A step may take as long as that lasts.
         """
         own = {**EXACTLY_ONCE, "transactional.id": transactional_id}
         super().__init__({**TRANSACTION_DEFAULTS, **client}, own, abandon, metrics, lost_broker)
@@ -79,7 +82,8 @@ class ExactlyOnce(Counted):
         self._ended = 0.0  # when the last transaction was committed, seconds on the monotonic clock
         self._begun = 0.0  # when the transaction was opened, seconds on the monotonic clock
         self._warnings = SeldomWarnings()
-        self._watchdog = Watchdog(HANG_TIMEOUT)
+        self._broker_away = broker_away
+        self._watchdog = Watchdog(HANG_TIMEOUT, may_wait=broker_away)
 
     def start(self) -> None:
         """See `Delivery`. Ends the open transaction of an earlier worker with this transactional ID, and fences that worker."""
@@ -110,7 +114,7 @@ class ExactlyOnce(Counted):
                 self._ended = time.monotonic()
         if gone:
             self._settle()
-            raise TransactionAborted(f"partitions {gone} went to another worker before the transaction's end")
+            raise TransactionAborted(self._assignment.why_gone(gone))
         self._open = self._one_by_one = False
         self._metrics.count(TRANSACTIONS, 1, "committed")
 
@@ -147,7 +151,7 @@ class ExactlyOnce(Counted):
 
     def _step(self, name: str, call: Callable[[], object]) -> None:
         """Call one step of the transaction, with retries."""
-        tried = 0.0  # seconds, without those in which the whole process was stopped
+        tried = 0.0  # seconds since a broker answers, without those in which the whole process was stopped
         while True:
             started = time.monotonic()
             try:
@@ -161,10 +165,11 @@ class ExactlyOnce(Counted):
                     raise self._answer(self._failed_topic, error) from None
                 # A step that timed out goes on inside the client. Only the same call again resumes it.
                 self._metrics.count(RETRIES, 1, f"transaction_{name}")
-                self._warnings.warn("steps of transactions are tried again", 1, f"{name}: {error.str()}")
+                self._warnings.warn(TRIED_AGAIN, 1, f"{name}: {error.str()}")
                 self._check()
                 self._abandon.wait(POLL_INTERVAL)
-                tried += min(time.monotonic() - started, STEP_TIMEOUT + POLL_INTERVAL)
+                took = min(time.monotonic() - started, STEP_TIMEOUT + POLL_INTERVAL)
+                tried = 0.0 if self._broker_away() else tried + took
                 if tried > HANG_TIMEOUT and self._broker_answers():
                     raise DeliveryFailed(
                         f"the Kafka client gets no further with a transaction ({name}: {error.str()}) though the broker answers. "

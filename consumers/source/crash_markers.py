@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
+from millstream.consumers.flow.partition_names import ranges_of
 from millstream.consumers.record_types import Partition
 from millstream.consumers.records import Records
 from millstream.consumers.source.crashes import Attempts, CrashGuard
-from millstream.consumers.source.partition_names import ranges_of
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from millstream.consumers.errors import WorkerError
 from millstream.consumers.events import Epochs, FetchedBatch
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.flow.batch_window import BatchWindow
+from millstream.consumers.flow.partition_names import ranges_of
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import ASSIGNED, KAFKA_ERRORS, PAUSED, REBALANCES, Metrics
 from millstream.consumers.record_types import Partition
@@ -23,7 +24,6 @@ from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.source.lost_brokers import LostBrokers, reminder
 from millstream.consumers.source.offset_commits import OffsetCommits
 from millstream.consumers.source.partition_count import PartitionCount
-from millstream.consumers.source.partition_names import ranges_of
 from millstream.consumers.source.past_end import PastEnd
 from millstream.consumers.source.reader import FINAL_ERRORS, UNREADABLE_ERRORS, reader_of
 from millstream.consumers.source.rewind import CLIENT_RETRIED_ERRORS, seek_committed
@@ -358,7 +358,7 @@ class Source:
 
     def _drop(self, consumer: Consumer, kind: str, partitions: list[TopicPartition]) -> None:
         gone = {(p.topic, p.partition) for p in partitions}
-        self._assignment.remove(gone)
+        self._assignment.remove(gone, lost=kind == "lost")
         self._at_end -= gone
         self._unreadable.passed(gone)
         self.markers.forget(gone)

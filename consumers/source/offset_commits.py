@@ -5,14 +5,15 @@ from collections.abc import Collection, Mapping
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from millstream.consumers.flow.assignment import Assignment
+from millstream.consumers.flow.partition_names import ranges_of
 from millstream.consumers.observability.metrics import KAFKA_ERRORS, Metrics
-from millstream.consumers.observability.seldom import SeldomWarnings
+from millstream.consumers.observability.seldom import Kind, SeldomWarnings
 from millstream.consumers.record_types import Partition
 from millstream.consumers.source.crash_markers import CrashMarkers
-from millstream.consumers.source.partition_names import ranges_of
 
 # A broker that is away lets each commit fail that was sent meanwhile.
-FAILED = "commits of offsets failed (nothing is lost: the next commit covers them, or the partition's next owner reads again)"
+HARMLESS = "(nothing is lost: the next commit covers them, or the partition's next owner reads again)"
+FAILED = Kind(f"commit of offsets failed {HARMLESS}", f"commits of offsets failed {HARMLESS}")
 
 
 class OffsetCommits:

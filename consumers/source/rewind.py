@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from millstream.consumers.errors import WorkerError
+from millstream.consumers.flow.partition_names import ranges_of
 from millstream.consumers.record_types import Partition
 from millstream.topics.records import TRANSIENT_ERRORS
 
@@ -52,7 +53,8 @@ def seek_committed(
         raise WorkerError(
             f"the committed offsets can't be read after an abort: {error.args[0].str()}. A new worker reads on from them."
         ) from None
-    log.info("reading %d partitions again from their committed offsets", len(read))
+    if read:
+        log.info("reading %s again from the committed offsets", ranges_of((p.topic, p.partition) for p in read))
     return True
 
 

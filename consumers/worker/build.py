@@ -218,6 +218,7 @@ def _sink(
             abandon=abandon,
             metrics=metrics,
             lost_broker=lost_broker,
+            broker_away=lambda: shared.health.broker_away is not None,
         )
     else:
         delivery = AtLeastOnce(producer, abandon=abandon, metrics=metrics, lost_broker=lost_broker)

@@ -21,7 +21,7 @@ from millstream.consumers.observability import metrics as m
 from millstream.consumers.record_types import Key, Partition, Position
 from millstream.consumers.resilience.leaving import LibraryThread
 from millstream.consumers.resilience.retry import Retry
-from millstream.consumers.resilience.watchdog import watch
+from millstream.consumers.resilience.watchdog import Subject, watch
 from millstream.consumers.shadow.shadow_thread import ShadowThread
 from millstream.consumers.sink.writer import ResultSink
 from millstream.consumers.worker.backpressure import POLL_INTERVAL, Backpressure
@@ -133,7 +133,7 @@ class Worker:
         self._sink.start()
         for thread in self._threads:
             thread.start()
-        watch(lambda: None if self._ended else ("the worker's loop", self._health.turned), 2 * self._health.stall_after)
+        watch(self._watched_loop, 2 * self._health.stall_after)
         try:
             self._models.prepare()
             self._health.waiting_for = "the group's assignment"
@@ -149,6 +149,15 @@ class Worker:
         if self._ending.failure is not None:
             raise as_worker_error(self._ending.failure)
         return drained
+
+    def _watched_loop(self) -> Subject | None:
+        """What the watchdog watches. While the broker is away, the loop may stand still.
+
+        The partitions are lost then. The loop drops them only after the write thread's transaction, which waits for the broker.
+        """
+        if self._ended or self._health.broker_away is not None:
+            return None
+        return "the worker's loop", self._health.turned
 
     def _work(self) -> bool:
         """Run the loop until the worker is to end, then drain. Returns whether draining was complete in time."""

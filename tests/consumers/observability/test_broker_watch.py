@@ -76,8 +76,23 @@ def test_lost_connections_to_a_broker_that_answers_are_a_warning_now_and_then(ca
         watch.suspect("Disconnected")
         watch.look()
     assert lines(caplog) == [
-        "1 connections to Kafka were lost, and a broker answers, such as: Disconnected",
-        "2 connections to Kafka were lost, and a broker answers, such as: Disconnected",
+        "1 connection to Kafka failed, while a broker answers, such as: Disconnected",
+        "2 connections to Kafka failed, while a broker answers, such as: Disconnected",
+    ]
+
+
+def test_errors_of_an_outage_that_clients_report_late_are_no_new_losses(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LATE_ERRORS", 100.0)  # three questions to this broker
+    broker = Broker(REFUSED)
+    watch = BrokerWatch("b:9092", broker, Health(60), clock=lambda: broker.now)
+    watch.look()
+    for _ in range(4):
+        watch.suspect(REFUSED)
+        watch.look()
+    assert [line for line in lines(caplog) if "failed, while" in line] == [
+        f"1 connection to Kafka failed, while a broker answers, such as: {REFUSED}"
     ]
 
 

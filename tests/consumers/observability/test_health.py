@@ -73,6 +73,20 @@ def test_stalled_worker_is_not_live_until_its_loop_turns_again(monkeypatch: pyte
     assert health.live()[0]
 
 
+def test_loop_that_waits_for_a_broker_that_is_away_is_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("millstream.consumers.observability.health.time.monotonic", lambda: now)
+    health = Health(stall_after=60)
+    health.broker_away = "Kafka at b:9092 does not answer"
+    now += 1000
+    assert health.live() == (True, "the worker's loop may wait: Kafka at b:9092 does not answer")
+    health.broker_answers()
+    now += 59
+    assert health.live()[0], "only the time since the broker answers counts"
+    now += 1
+    assert not health.live()[0]
+
+
 def test_metrics_are_served_in_prometheus_text(server: HealthServer) -> None:
     status, text = get(server, "/metrics")
     assert status == 200

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import threading
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 import pytest
 
@@ -25,6 +25,20 @@ def test_calls_that_come_back_are_not_given_up() -> None:
     dog = Watchdog(0.5, lambda *_: given_up.set())
     for _ in range(100):
         assert not dog.watched("commit", lambda: given_up.wait(0.01))  # twice the patience in all
+
+
+def test_call_may_wait_for_what_is_away_and_is_given_up_once_that_is_back() -> None:
+    away, said = threading.Event(), SimpleQueue[str]()
+    away.set()
+    dog = Watchdog(0.05, lambda name, _: said.put(name), may_wait=away.is_set)
+
+    def hang() -> str:
+        with pytest.raises(Empty):
+            said.get(timeout=0.5)  # ten times the patience
+        away.clear()
+        return said.get(timeout=30)
+
+    assert dog.watched("commit", hang) == "commit"
 
 
 def test_what_a_call_raises_is_raised_and_it_is_watched_no_more() -> None:

@@ -147,7 +147,7 @@ def test_many_letters_without_their_events_make_one_warning(caplog: pytest.LogCa
         own.write(event(b"v" * LIMIT), "unfit")
     assert len(own.topic.letters) == 50
     assert [record.getMessage() for record in caplog.records] == [
-        "1 dead letters written without key, value and headers of their events, such as: offset 7 of in/0 (unfit): with them the "
+        "1 dead letter written without key, value and headers of its event, such as: offset 7 of in/0 (unfit): with them the "
         "dead letter is larger than topic dead takes (its max.message.bytes)"
     ]
 

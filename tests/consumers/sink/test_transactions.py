@@ -30,7 +30,9 @@ A, B = ("in", 0), ("in", 1)
 class Transactional(Measured):
     """A delivery by transaction, with what is around it."""
 
-    def __init__(self, *, room: int = 1000, bulk: bool = False) -> None:
+    def __init__(
+        self, *, room: int = 1000, bulk: bool = False, broker_away: Callable[[], bool] = lambda: False
+    ) -> None:
         super().__init__()
         self.producer = FakeProducer(room)
         self.abandon = threading.Event()
@@ -46,6 +48,7 @@ class Transactional(Measured):
                 assignment=self.assignment,
                 abandon=self.abandon,
                 metrics=self.metrics,
+                broker_away=broker_away,
             )
 
     def write(self, *values: bytes, topic: str = "out") -> None:
@@ -344,11 +347,36 @@ def test_results_of_a_partition_that_went_before_the_commit_do_not_count(epochs:
     own = Transactional()
     own.write(b"1", b"2")
     own.assignment.given = epochs
-    with pytest.raises(TransactionAborted, match=r"\('in', 0\).* went to another worker"):
+    with pytest.raises(TransactionAborted, match=r"in/0.* went to another worker before"):
         own.delivery.checkpoint({A: (1, 5), B: (1, 7)})
     assert "send_offsets_to_transaction" not in own.producer.calls
     own.delivery.abort()
     assert (own.readable, own.producer.offsets) == ([], {})
+
+
+def test_abort_names_the_partitions_as_ranges_and_the_session_that_the_group_ended() -> None:
+    own = Transactional()
+    own.write(b"1")
+    own.assignment.given = {}
+    own.assignment.remove([A, B], lost=True)
+    with pytest.raises(
+        TransactionAborted, match=r"the group ended this worker's session, .* on in/0-1, .*nothing is to be"
+    ):
+        own.delivery.checkpoint({A: (1, 5), B: (1, 7)})
+
+
+def test_step_that_the_outage_held_up_has_its_whole_time_once_the_broker_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transactions, "POLL_INTERVAL", 0.0)
+    outage = iter([True] * 20)
+    clock = Clock(monkeypatch, transactions)
+    own = Transactional(broker_away=lambda: next(outage, False))
+    own.write(b"1")
+    clock.step = transactions.STEP_TIMEOUT
+    own.producer.next_failures["commit_transaction"] = [failure(KafkaError._TIMED_OUT) for _ in range(8)]
+    own.delivery.checkpoint({A: (1, 5)})
+    assert own.ended() == (1, None)
 
 
 def test_broker_has_a_transactions_records_before_it_is_aborted_for_a_partition_that_went() -> None:

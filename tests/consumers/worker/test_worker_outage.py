@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import Counter
 from threading import Thread
@@ -99,6 +100,33 @@ def test_broker_that_is_away_is_two_lines_and_not_ready(
         assert all("still waiting" in line for line in minutes)  # one a minute: a busy machine starts the broker slowly
         assert f"Kafka at {own.bootstrap} answers again, after" in came
         assert worker.stop() == 0
+
+
+@pytest.mark.full
+@pytest.mark.durable
+def test_exactly_once_worker_waits_through_an_outage_longer_than_its_watchdogs_allow(
+    own: MavenKafka, tmp_path: Path
+) -> None:
+    load = vector_events(200_000, seed=23)
+    broker = Broker(own.bootstrap, durable=True, kind="maven")
+    service = vector_service(tmp_path, broker, delivery="exactly_once", limits={"stall_after": "3s"})
+    with Worker(service.file) as worker, Feeder(own.bootstrap, service.inputs[0], load, rate=200) as feeder:
+        worker.wait_ready()
+        service.wait_written(1000)
+        own.kill()
+        worker.wait_for(lambda: worker.get("/ready")[0] == 503, 30, "not ready")
+        # The outage's length: the loop may stand still for 6 s, and a call of the producer's client for 20 s.
+        for _ in range(35):
+            time.sleep(1)
+            assert worker.get("/live")[0] == 200, worker.log
+        own.start()
+        feeder.wait_for_more(1000)
+        sent = feeder.stop()
+        service.wait_committed(90)
+        assert not re.search(r"reading (0 partitions|nothing) again", worker.log)
+        assert "while a broker answers" not in worker.log
+        assert worker.stop() == 0
+    assert Counter(map(id_of, service.predictions())) == Counter(_names(0, sent))
 
 
 @pytest.mark.full

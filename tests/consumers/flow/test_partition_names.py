@@ -3,7 +3,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.consumers.source.partition_names import ranges_of
+from millstream.consumers.flow.partition_names import ranges_of
 
 PARTITIONS = st.lists(st.tuples(st.sampled_from(["a", "a-1", "b"]), st.integers(0, 30)))
 
