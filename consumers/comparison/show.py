@@ -19,6 +19,7 @@ from millstream.consumers.comparison.conclusion import conclusion
 from millstream.consumers.comparison.names import app_name
 from millstream.consumers.comparison.totals import FIGURES, Totals, totals
 from millstream.consumers.comparison.verdict import Verdict, verdict
+from millstream.consumers.observability.metrics import SHADOW_SKIPPED
 from millstream.pipeline.printable import printable
 from millstream.schemas.avro.each import malformation
 from millstream.schemas.avro.empty import parsed_bounded
@@ -150,7 +151,10 @@ def results(pipeline: Pipeline, rows: Sequence[dict[str, Any]], shadows: Sequenc
         yield Padding(figures_table(row, names), INDENT, expand=False)
     start = f"start it with `millstream compare {quote(str(pipeline.named))}`, and let it run"
     if not rows:
-        yield Text(f"no results yet: the comparison job writes them ({start}) while workers answer events")
+        yield Text(
+            f"no results yet: the comparison job writes them ({start}) while workers answer events. "
+            f"A busy worker's shadow leaves events out: the worker's log and its metric {SHADOW_SKIPPED.name} say how many"
+        )
     elif is_empty(pipeline.client_config(), app_name(pipeline)):
         yield Text(f"the comparison job isn't running, so these results stay as they are: {start}")
     for each in shadows if rows else ():

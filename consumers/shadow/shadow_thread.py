@@ -15,6 +15,7 @@ from millstream.consumers.events import BatchResult, NextOffsets
 from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import COMPARISONS, SHADOW_SECONDS, SHADOW_SKIPPED, Metrics
+from millstream.consumers.observability.seldom import Kind, SeldomWarnings
 from millstream.consumers.resilience.leaving import LibraryThread
 from millstream.consumers.shadow.sampling import sampled
 from millstream.consumers.sink.delivery import BestEffort
@@ -30,6 +31,13 @@ NICE_INCREMENT = 10  # lowers the thread's priority, so that the primary gets mo
 POLL_INTERVAL = 0.01  # seconds between two checks whether a batch's offsets are committed
 COMMIT_TIMEOUT = 30.0  # seconds after which a batch without committed offsets is skipped
 SHUTDOWN_TIMEOUT = 5.0  # seconds that an ending worker waits for its shadows
+SHED = Kind("event was left out by the shadows", "events were left out by the shadows")
+SHED_BATCH = (
+    "a batch of {events} while {why}. Predictions go first. To compare more events, start more workers, or give the shadows "
+    "workers of their own (`dedicated: true`)"
+)
+BACKLOG = "this worker had a backlog"
+FULL_QUEUE = "the shadows' queue was full"
 
 Comparison = tuple[str, bytes]
 """The event ID, which is the record's key, and the record's value."""
@@ -142,6 +150,7 @@ class ShadowThread:
         self._busy = busy
         self._assignment = assignment
         self._metrics = metrics
+        self._warnings = SeldomWarnings()  # only the write thread uses it
         self._queue: SimpleQueue[tuple[BatchResult, NextOffsets] | None] = SimpleQueue()
         self._waiting = 0  # events in the queue
         self._unfinished = 0  # batches that are queued or run
@@ -157,12 +166,16 @@ class ShadowThread:
             return
         with self._lock:
             full = self._waiting + events > max(self._room, events)
-            if not full and not self._busy():
+            shed = full or self._busy()
+            if not shed:
                 self._waiting += events
                 self._unfinished += 1
                 self._queue.put((answered, ends))
-                return
-        self._leave_out(events, "shed")
+        if shed:
+            self._leave_out(events, "shed")
+            self._warnings.warn(SHED, events, SHED_BATCH.format(events=events, why=FULL_QUEUE if full else BACKLOG))
+        else:
+            self._warnings.catch_up()
 
     @property
     def at_work(self) -> bool:

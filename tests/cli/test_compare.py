@@ -11,6 +11,7 @@ import pytest
 
 from millstream.consumers.comparison.partials import Partial
 from millstream.consumers.comparison.results import encode_result, result, result_key
+from millstream.consumers.observability.metrics import SHADOW_SKIPPED
 from millstream.inference.evaluation import Columns, summarise
 from millstream.schemas.comparisons import Pair, Variant
 from millstream.schemas.records import EVALUATION
@@ -129,6 +130,8 @@ def test_no_results_say_how_to_start_the_job(tmp_path: Path, kafka: Broker) -> N
         f"no results yet: the comparison job writes them (start it with `millstream compare {tmp_path / 'pipeline.yaml'}`"
         in done.stdout
     )
+    assert "A busy worker's shadow leaves events out" in done.stdout
+    assert SHADOW_SKIPPED.name in done.stdout
 
 
 def test_json_without_show_is_refused(tmp_path: Path) -> None:

@@ -200,18 +200,24 @@ def test_batch_that_is_not_committed_for_long_is_let_go(monkeypatch: pytest.Monk
     assert own.publisher.records == []
 
 
-def test_busy_primary_has_its_events_left_out() -> None:
+def test_busy_primary_has_its_events_left_out(caplog: pytest.LogCaptureFixture) -> None:
     own = Lane()
     own.busy = True
     own.offer("ee")
     assert own.left_out("shed") == 2, "counted before it returns"
-    own.busy = False
     own.offer("e", 2)
+    (line,) = [record.getMessage() for record in caplog.records]  # at most one a minute
+    assert line.startswith(
+        "2 events were left out by the shadows, such as: a batch of 2 while this worker had a backlog."
+    )
+    assert "`dedicated: true`" in line
+    own.busy = False
+    own.offer("e", 3)
     own.lane.close()
-    assert [key for _, _, key in own.publisher.records] == [b"2"]
+    assert [key for _, _, key in own.publisher.records] == [b"3"]
 
 
-def test_no_more_events_wait_than_there_is_room_for() -> None:
+def test_no_more_events_wait_than_there_is_room_for(caplog: pytest.LogCaptureFixture) -> None:
     go_on, working = threading.Event(), threading.Event()
 
     def stand() -> None:
@@ -225,6 +231,9 @@ def test_no_more_events_wait_than_there_is_room_for() -> None:
     own.offer("e", 3)
     own.offer("e", 4)
     assert own.left_out("shed") == 1
+    assert (
+        "1 event was left out by the shadows, such as: a batch of 1 while the shadows' queue was full." in caplog.text
+    )
     go_on.set()
     own.lane.close()
     assert [key for _, _, key in own.publisher.records] == [b"0", b"1", b"2", b"3"]
