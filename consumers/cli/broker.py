@@ -14,6 +14,7 @@ from millstream.topics.errors import BrokerError
 from millstream.topics.local.kafka import LocalKafka
 from millstream.topics.local.kafka_jars import missing_for_kafka
 
+STARTING = "Starting Apache Kafka (the first time, Maven downloads it: 43 MB) ..."
 REAL = """Apache Kafka runs on {bootstrap}. {data}
 Use it in another terminal:
     export KAFKA_BOOTSTRAP={bootstrap}
@@ -56,7 +57,9 @@ def run(args: argparse.Namespace) -> int:
             )
         else:
             with EmbeddedBroker() as broker:
-                _wait(EMBEDDED.format(bootstrap=broker.bootstrap, partitions=broker.partitions, missing=missing))
+                told = EMBEDDED.format(bootstrap=broker.bootstrap, partitions=broker.partitions, missing=missing)
+                print(told, flush=True)
+                signal.pause()
     except KeyboardInterrupt:  # the way to end it
         pass
     return 0
@@ -64,19 +67,16 @@ def run(args: argparse.Namespace) -> int:
 
 def _wait_with_kafka(cache: Path, port: int, data: Path | None) -> None:
     told = "Its data is temporary: it is deleted at the end." if data is None else f"{data} keeps its data."
+    print(STARTING, flush=True)
     with LocalKafka(cache, port or None, data=data) as kafka:
-        _wait(REAL.format(bootstrap=kafka.bootstrap, data=told))
-
-
-def _wait(message: str) -> None:
-    print(message, flush=True)
-    signal.pause()
+        print(REAL.format(bootstrap=kafka.bootstrap, data=told), flush=True)
+        kafka.wait()
 
 
 def _run(command: list[str], cache: Path, missing: str | None) -> int:
     if missing is not None:
         raise BrokerError(f"--run: Apache Kafka can't run here: {missing}. Install Java 17 and Maven.")
-    print("Starting Apache Kafka (the first time, Maven downloads it: 43 MB) ...", flush=True)
+    print(STARTING, flush=True)
     with LocalKafka(cache) as kafka:
         signal.signal(
             signal.SIGINT, signal.SIG_IGN

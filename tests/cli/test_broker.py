@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from millstream.consumers.cli import main as cli
+from millstream.consumers.cli.broker import STARTING
 from millstream.topics.errors import BrokerError
 from millstream.topics.local.data_folder import lock
 from millstream.topics.local.kafka import LocalKafka
@@ -80,7 +81,7 @@ def test_taken_port_is_one_message_that_says_what_to_do() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = millstream("broker", "--port", str(port), "--cache", CACHE, timeout=120)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (1, f"{STARTING}\n")
     assert done.stderr == (
         f"port {port} is taken: another program listens there, perhaps a broker. Use that one, end it, or choose another port: "
         "millstream broker --port PORT\n"

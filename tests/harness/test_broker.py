@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from millstream.consumers.cli.broker import STARTING
 from millstream.consumers.supervision.child import MILLSTREAM
 from millstream.topics.errors import BrokerError
 from millstream.topics.local.ports import free_ports
@@ -116,16 +118,8 @@ def test_data_outlives_a_restart_and_a_crash(own_kafka: MavenKafka) -> None:
 def test_broker_command_leaves_no_broker_behind(own_kafka: MavenKafka, tmp_path: Path, end: signal.Signals) -> None:
     del own_kafka  # it is here for the jars, and so that two brokers run side by side
     (port,) = free_ports(1)
-    command = subprocess.Popen(
-        [*MILLSTREAM, "broker", "--port", str(port), "--cache", str(CACHE)],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with command:
-        assert command.stdout is not None
-        assert command.stdout.readline().startswith(f"Apache Kafka runs on 127.0.0.1:{port}.")
+    with _broker_command("--port", str(port), env={**os.environ, "TMPDIR": str(tmp_path)}) as command:
+        assert _told_address(command) == f"127.0.0.1:{port}"
         create_topic(f"127.0.0.1:{port}", "t", 1, {})
         command.send_signal(end)
         status = command.wait(30)
@@ -133,6 +127,43 @@ def test_broker_command_leaves_no_broker_behind(own_kafka: MavenKafka, tmp_path:
     if end == signal.SIGINT:
         assert status == 0
         assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.full
+@pytest.mark.durable
+@pytest.mark.broker
+def test_broker_command_whose_kafka_dies_ends_and_says_so(own_kafka: MavenKafka, tmp_path: Path) -> None:
+    del own_kafka  # it is here for the jars
+    with _broker_command("--port", "0", "--data", str(tmp_path / "kept")) as command:
+        bootstrap = _told_address(command)
+        (java,) = Path(f"/proc/{command.pid}/task/{command.pid}/children").read_text().split()
+        os.kill(int(java), signal.SIGKILL)
+        _, said = command.communicate(timeout=30)
+        assert command.returncode == 1
+    assert said.startswith(
+        f"Apache Kafka on {bootstrap} has ended (signal 9). Start the broker again. Kafka's log ends:\n"
+    )
+    assert "Traceback" not in said
+
+
+def _broker_command(*options: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*MILLSTREAM, "broker", "--cache", str(CACHE), *options],
+        cwd=Path(__file__).parents[2],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _told_address(command: subprocess.Popen[str]) -> str:
+    """The address that `millstream broker` prints once Kafka answers."""
+    assert command.stdout is not None
+    assert command.stdout.readline() == f"{STARTING}\n"
+    found = re.match(r"Apache Kafka runs on (\S+)\. ", command.stdout.readline())
+    assert found is not None
+    return found[1]
 
 
 @pytest.mark.durable

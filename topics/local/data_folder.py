@@ -34,9 +34,17 @@ def lock(folder: Path) -> int:
     except OSError:
         os.close(descriptor)
         raise BrokerError(
-            f"{folder}: another broker uses this data folder. End it, or choose another folder with --data."
+            f"{folder}: another broker uses this data folder{_owner(folder)}. End it, or choose another folder with --data."
         ) from None
     return descriptor
+
+
+def _owner(folder: Path) -> str:
+    """Who marked the folder last, behind a message; empty: nobody has marked it yet."""
+    try:
+        return f": pid {json.loads((folder / _MARK).read_text())['pid']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def stored_cluster(folder: Path) -> str | None:
@@ -77,5 +85,7 @@ def _unusable(folder: Path, error: OSError) -> BrokerError:
 
 
 def mark(folder: Path, cluster_id: str) -> None:
-    """Note whose data the folder keeps."""
-    (folder / _MARK).write_text(json.dumps({"cluster_id": cluster_id, "kafka": KAFKA_VERSION}) + "\n")
+    """Note whose data the folder keeps, and that this process uses it."""
+    (folder / _MARK).write_text(
+        json.dumps({"cluster_id": cluster_id, "kafka": KAFKA_VERSION, "pid": os.getpid()}) + "\n"
+    )

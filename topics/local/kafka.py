@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -83,7 +83,7 @@ class LocalKafka:
             self._write_settings(self._folder)
             if stored is None:
                 self._format(jars, self._folder)
-                mark(self._folder, self._cluster_id)
+            mark(self._folder, self._cluster_id)
         java = ["java", *self.java_options, "-Xms256m", f"-Xmx{self.heap}", "-cp", f"{jars}/*"]
         self._process = start(
             [*java, "kafka.Kafka", "server.properties"], self._folder / "broker.log", cwd=self._folder
@@ -107,6 +107,17 @@ class LocalKafka:
         except BaseException:
             self.stop()
             raise
+
+    def wait(self) -> NoReturn:
+        """Wait as long as its process runs. Raises BrokerError: it has ended, though nobody called `stop`."""
+        assert self._process is not None
+        assert self._folder is not None
+        status = self._process.wait()
+        how = f"signal {-status}" if status < 0 else f"status {status}"
+        raise BrokerError(
+            f"Apache Kafka on {self.bootstrap} has ended ({how}). Start the broker again. "
+            f"Kafka's log ends:\n{last_lines(self._folder / 'broker.log')}"
+        )
 
     def kill(self) -> None:
         """End the broker as a crash does (SIGKILL). Its data stays: `start` brings it back."""

@@ -32,6 +32,14 @@ def test_folder_is_one_brokers_until_it_lets_go(tmp_path: Path) -> None:
     os.close(lock(tmp_path))
 
 
+def test_message_names_the_process_that_uses_the_folder(tmp_path: Path) -> None:
+    folder = keep(tmp_path / "kept", "abc")
+    first = lock(folder)
+    with pytest.raises(BrokerError, match=rf"uses this data folder: pid {os.getpid()}\. End it, or choose"):
+        lock(folder)
+    os.close(first)
+
+
 def test_folder_of_an_earlier_run_names_its_cluster(tmp_path: Path) -> None:
     assert stored_cluster(keep(tmp_path / "kept", "abc")) == "abc"
 
