@@ -209,7 +209,8 @@ class Output(Section):
         "join predictions with events. A field is a number, a boolean, a text, or a list of these. Write a list such as "
         "`[customer_id, amount]`. In JSON without a schema, the type of a field that the model doesn't read isn't known: write a "
         "mapping such as `{customer.id: text, amount: number}` in place of the list. The types are `text`, `int`, `number`, "
-        "`boolean` and `any` (each of these, written as text).",
+        "`boolean` and `any` (each of these, written as text; no list). For a list, write `[]` behind the field, and the type of "
+        "its items: `\"tags[]\": text`.",
         examples=[["customer_id", "amount"]],
     )  # fmt: skip
 

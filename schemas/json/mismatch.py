@@ -27,6 +27,11 @@ _EXPECTED = {
     "array": "an array",
     "record": "an object",
 }
+# Only a field of the type `any` is mixed.
+_NO_LISTS = (
+    ". The type `any` doesn't cover lists: in the pipeline file, write [] behind the field, and the type of the items, such "
+    'as "tags[]": text'
+)
 _LARGEST = {"int": 2**31, "long": 2**63}
 _LONGEST_QUOTE = 60
 _PREFIX = "JSON is malformed: "  # of msgspec's messages
@@ -140,7 +145,12 @@ def _fault(value: Any, tree: AvroType) -> _Fault | None:
             expected = "" if value in core["symbols"] else "one of the enum's symbols"
         case kind:
             expected = "" if _fits(value, kind) else _EXPECTED[kind]
-    return ((), f"expected {expected}, found {in_words(value, quoted=kind_of(core) == 'enum')}") if expected else None
+    return ((), f"expected {expected}, found {_found(value, kind_of(core))}") if expected else None
+
+
+def _found(value: Any, kind: str) -> str:
+    hint = _NO_LISTS if kind == "mixed" and isinstance(value, list) and not isinstance(value, _Object) else ""
+    return f"{in_words(value, quoted=kind == 'enum')}{hint}"
 
 
 def _fault_in_array(array: list[Any], items: AvroType) -> _Fault | None:

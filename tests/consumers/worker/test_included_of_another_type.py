@@ -76,6 +76,11 @@ def test_another_type_in_json_is_undecodable(tmp_path: Path, source: dict[str, A
     assert reasons(tmp_path, values, source, include) == [None, *["undecodable"] * 3]
 
 
+def test_list_is_included_by_the_type_of_its_items(tmp_path: Path) -> None:
+    value = json.dumps({"x": 1.0, "amount": [5, 6]}).encode()
+    assert reasons(tmp_path, [value], {"format": "json"}, {"amount[]": "int"}) == [None]
+
+
 def test_another_type_in_avro_is_schema_incompatible(tmp_path: Path) -> None:
     values = [in_avro(5, READ), in_avro("five", WRITTEN_AS_TEXT)]
     found = reasons(tmp_path, values, {"format": "avro", "schema": "event"}, ["amount"])
