@@ -67,7 +67,8 @@ class Intake:
         self._metrics.count(m.READ, len(records), "comparisons")
         self._metrics.leave_out(len(bad), "undecodable", next(iter(bad.values()), None))
         comparisons, others = comparisons.of_pairs(self._known)
-        self._metrics.leave_out(len(others), "unknown_pair", next(iter(others), None))
+        if others:
+            self._metrics.leave_out(len(others), "unknown_pair", self._known.refusal(others[0]))
         rows = self._scoring.rows(comparisons, np.array([record.offset for record in records], np.int64))
         partition = event.message.partition
         most = max(1, _MAX_CHUNK_BYTES // rows.itemsize)

@@ -250,7 +250,7 @@ class Merges:
             if key not in (None, found):
                 raise DamagedRecordError("the record has the key of another part")
             if part.pair not in self._known:
-                self._metrics.leave_out(1, "unknown_pair", part.pair)
+                self._metrics.leave_out(1, "unknown_pair", self._known.refusal(part.pair))
                 return {}
             dropped = merge.put(part.start, part.pair, part.source, part.partial, latest=_now() + MAX_AHEAD_MS)
         except DamagedRecordError as error:

@@ -40,6 +40,15 @@ class KnownPairs:
         elif self._version is None:
             self._versions = _RemoteVersions(PipelineModels(pipeline).source, model.name)
 
+    def refusal(self, pair: Pair) -> str:
+        """Says that the pipeline file names other pairs than this one."""
+        named = ", ".join(sorted(map(_named, self._shadows)))
+        version = "" if self._version is None else f" version {self._version}"
+        return (
+            f"{_named(pair.primary)} with the shadow {_named(pair.shadow)}; the pipeline file names {self._primary}{version} "
+            f"with {named}. If these versions were compared before a change of the file, nothing is to be done"
+        )
+
     def __contains__(self, pair: object) -> bool:
         assert isinstance(pair, Pair)
         primary, shadow = pair
@@ -50,6 +59,11 @@ class KnownPairs:
         if isinstance(self._versions, Path):
             return primary.version > 0 and (self._versions / str(primary.version)).is_dir()
         return primary.version in self._versions
+
+
+def _named(variant: Variant) -> str:
+    name = f" ({variant.name})" if variant.name not in ("primary", "shadow") else ""
+    return f"{variant.model} version {variant.version}{name}"
 
 
 class _RemoteVersions:

@@ -42,6 +42,14 @@ def test_pairs_are_those_that_the_file_names(tmp_path: Path, pair: Pair, known: 
     assert (pair in KnownPairs(pipeline(tmp_path, "{name: m, version: 1}"))) is known
 
 
+def test_refusal_names_the_versions_and_those_of_the_file(tmp_path: Path) -> None:
+    known = KnownPairs(pipeline(tmp_path, "{name: m, version: 1}"))
+    assert known.refusal(Pair(Variant("m", 1, "primary"), Variant("m", 3, "forest"))) == (
+        "m version 1 with the shadow m version 3 (forest); the pipeline file names m version 1 with m version 2, other version 7 "
+        "(third). If these versions were compared before a change of the file, nothing is to be done"
+    )
+
+
 def test_primary_without_a_version_is_each_in_the_repository(tmp_path: Path) -> None:
     (tmp_path / "models" / "m" / "4").mkdir(parents=True)
     known = KnownPairs(pipeline(tmp_path, "{name: m}"))
