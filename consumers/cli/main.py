@@ -40,7 +40,7 @@ COMMANDS = {
     "predict": "run events through the mapping and the model without Kafka, and show features and outputs",
     "profile": "measure the model at several batch sizes, and recommend the settings of its batches",
     "optimize": "write a faster version of an ONNX model beside it, and compare the two",
-    "models": "list, show, fetch, compare and warm up the versions of a pipeline's model",
+    "models": "list, show, fetch, diff and warm up the versions of a pipeline's model",
     "broker": "run a Kafka broker on this machine, to try things out",
     "topics": "create or show a pipeline's topics",
     "run": "run as many workers as the load needs",

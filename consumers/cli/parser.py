@@ -9,12 +9,23 @@ from typing import Any
 from millstream.consumers.cli.completed import FILES
 from millstream.consumers.cli.examples import EXAMPLES
 
+NEAR = 0.7  # of 1, how alike a word and the one that was perhaps meant must be: `abort` and `start` are 0.6
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Shows the value of an option as needed, also where it may be missing so that a later message says what is expected."""
+
+    def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
+        if action.option_strings and action.nargs == argparse.OPTIONAL:
+            return str(action.metavar)
+        return super()._format_args(action, default_metavar)
+
 
 class Parser(argparse.ArgumentParser):
     """Parses a command. The parsed arguments have the parser of their command as `parser`, for errors that are found later."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+        super().__init__(formatter_class=_Help, **settings)
         self.epilog = examples_text(self.prog)
         self.set_defaults(parser=self)
 
@@ -37,7 +48,7 @@ class Parser(argparse.ArgumentParser):
 
 def meant(word: str, known: Sequence[str]) -> str:
     """A question behind a message about an unknown word, with a space before it; empty: no known one is near."""
-    close = get_close_matches(word, known, n=1)
+    close = get_close_matches(word, known, n=1, cutoff=NEAR)
     return f" Did you mean {close[0]}?" if close else ""
 
 

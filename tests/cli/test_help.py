@@ -1,5 +1,6 @@
 """The help of every command, the errors of a wrong command line, and the completion of a right one."""
 
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -17,6 +18,22 @@ def help_of(command: str, capsys: pytest.CaptureFixture[str]) -> str:
         cli.run([*command.split()[1:], "--help"])
     assert ended.value.code == 0
     return capsys.readouterr().out
+
+
+def test_word_that_is_only_a_little_like_an_action_is_no_guess(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Did you mean" not in refused(["rollout", "abort", "p"], capsys)
+    assert "Did you mean rollback?" in refused(["rollout", "rolback", "p"], capsys)
+
+
+def test_share_is_shown_as_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--share PERCENT" in help_of("millstream rollout start", capsys)
+    assert "--share [VARIANT=]PERCENT" in help_of("millstream rollout set", capsys)
+
+
+def test_summary_of_a_command_names_its_actions(capsys: pytest.CaptureFixture[str]) -> None:
+    actions = re.findall(r"^    (\w+)", help_of("millstream models", capsys), re.MULTILINE)
+    assert "diff" in actions
+    assert all(action in cli.COMMANDS["models"] for action in actions)
 
 
 def test_every_command_has_examples() -> None:
