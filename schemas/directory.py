@@ -12,6 +12,7 @@ from millstream.schemas.store import LARGEST_ID, AvroType, Schema
 from millstream.schemas.wording import meant
 
 _FILE_NAME = re.compile(r"(?P<id>[1-9][0-9]*)-(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\.avsc")
+_OWN_IDS = 1_000_000  # Millstream's own schemas have larger ids
 _RESCAN_SECONDS = 1.0  # seconds between two scans, so that not every record with an unknown ID causes one
 
 
@@ -46,8 +47,8 @@ class DirectoryStore:
             raise SchemaUnavailable(self._failure)
         own = self._folders[-1]  # the last folder is the user's; the others are Millstream's own
         raise UnknownSchema(
-            f"no schema has the id {schema_id} in {own} (there: {self._known()}): put the schema there that the record was "
-            f"written with, as {schema_id}-<name>.avsc"
+            f"no schema has the id {schema_id} in {own}: put the schema there that the record was written with, as "
+            f"{schema_id}-<name>.avsc (there: {self._known()})"
         )
 
     def by_name(self, name: str) -> Schema:
@@ -56,8 +57,8 @@ class DirectoryStore:
             return self._schemas[ids[-1]]
         near = meant(name, [schema.name for schema in self._schemas.values()])
         raise UnknownSchema(
-            f"no schema is named '{name}' in {_listed(self._folders)} (there: {self._known()}): "
-            f"write it there as <id>-{name}.avsc, or use one of these names.{near}"
+            f"no schema is named '{name}' in {self._folders[-1]}: write it there as <id>-{name}.avsc, or use one of the names "
+            f"there: {self._known()}.{near}"
         )
 
     def ids_of(self, name: str) -> list[int]:
@@ -69,7 +70,7 @@ class DirectoryStore:
         for schema in self._schemas.values():
             if schema.name == name and schema.definition == definition:
                 return schema.id
-        free = max((schema.id for schema in self._schemas.values() if schema.id < 1_000_000), default=0) + 1
+        free = max((schema.id for schema in self._schemas.values() if schema.id < _OWN_IDS), default=0) + 1
         raise UnknownSchema(
             f"no file in {_listed(self._folders)} holds this schema of '{name}': write it to {free}-{name}.avsc there"
         )
@@ -82,7 +83,9 @@ class DirectoryStore:
             self._failure = str(error)
 
     def _known(self) -> str:
-        return ", ".join(f"{schema.id}-{schema.name}" for _, schema in sorted(self._schemas.items())) or "none"
+        """The schemas, without Millstream's own."""
+        ids = sorted(schema_id for schema_id in self._schemas if schema_id < _OWN_IDS)
+        return ", ".join(f"{schema_id}-{self._schemas[schema_id].name}" for schema_id in ids) or "none"
 
 
 def _scan(folders: tuple[Path, ...]) -> dict[int, Schema]:

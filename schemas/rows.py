@@ -73,8 +73,8 @@ def decode_row(value: bytes, definition: AvroType) -> dict[str, Any]:
     # fastavro raises exceptions of any class if the bytes don't follow the schema.
     except Exception as fault:
         raise RowError(
-            f"expected a record of schema {_name(definition)} in the wire format, found "
-            f"{malformation(fault)}. Check that the schema is the one that the value's schema id names."
+            f"the value is no record of schema {_name(definition)} in the wire format: {malformation(fault)}. "
+            "Check that the schema is the one that the value's schema id names."
         ) from fault
     return {name: _to_text(item) for name, item in row.items()}
 

@@ -4,6 +4,7 @@ Both give the same result for valid records. fastavro accepts some malformed rec
 varint that is too long for its type, a negative index of a union or an enum, a block whose size is not the stated one.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -21,6 +22,7 @@ from millstream.schemas.errors import Unreadable
 from millstream.schemas.table import Table
 from millstream.schemas.wire import HEAD_BYTES
 
+_TOO_SHORT = re.compile(r"Expected (\d+) bytes, read (\d+)\.?")  # fastavro's message
 _MOST_BYTES = 2 << 20  # bytes of a record: as Python objects, all its fields together may take 160 times as many
 _Placed = tuple[int, dict[str, Any]]  # a row number and its record
 
@@ -112,7 +114,10 @@ def malformation(error: Exception) -> str:
             return "the index of a union's branch or of an enum's symbol is beyond the schema's last"
         case MemoryError():
             return "a length is larger than the memory"
-    return str(error).partition(" from <_io.")[0] or "the record ends before its fields do"
+    text = str(error).partition(" from <_io.")[0]
+    if (short := _TOO_SHORT.fullmatch(text)) is not None:
+        return f"the record ends before its fields do: a value takes {short[1]} bytes, and {short[2]} are left"
+    return text or "the record ends before its fields do"
 
 
 def _bad(row: int, fault: Unreadable) -> BadRecord:

@@ -48,12 +48,20 @@ def test_schema_that_no_file_holds_is_not_registered_but_asked_for(tmp_path: Pat
         DirectoryStore(tmp_path).register("flight", NEWER)
 
 
+def test_messages_list_no_schemas_of_millstream(tmp_path: Path) -> None:
+    put(tmp_path, "1-flight.avsc", FLIGHT)
+    store = DirectoryStore(OWN_SCHEMAS_FOLDER, tmp_path)
+    with pytest.raises(UnknownSchema) as raised:
+        store.by_id(7)
+    assert str(raised.value).endswith("7-<name>.avsc (there: 1-flight)")
+
+
 def test_unknown_id_and_name_say_what_is_there(tmp_path: Path) -> None:
     put(tmp_path, "1-flight.avsc", FLIGHT)
     store = DirectoryStore(tmp_path)
-    with pytest.raises(UnknownSchema, match=r"id 7 .*there: 1-flight.*7-<name>\.avsc"):
+    with pytest.raises(UnknownSchema, match=r"id 7 .*7-<name>\.avsc \(there: 1-flight"):
         store.by_id(7)
-    with pytest.raises(UnknownSchema, match=r"named 'train' .*there: 1-flight"):
+    with pytest.raises(UnknownSchema, match=r"named 'train' .*there: .*1-flight"):
         store.by_name("train")
 
 

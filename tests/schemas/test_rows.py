@@ -251,9 +251,10 @@ def test_shown_row_is_always_json() -> None:
 
 @pytest.mark.parametrize("value", [b"", b"{}", encode_row(SCHEMA, 1, ROW)[:-1], encode_row(SCHEMA, 1, ROW) + b"x"])
 def test_record_of_another_shape_is_refused(value: bytes) -> None:
-    with pytest.raises(RowError, match=r"expected a record of schema Flight in the wire format, found") as caught:
+    with pytest.raises(RowError, match=r"the value is no record of schema Flight in the wire format: ") as caught:
         decode_row(value, SCHEMA)
     assert " at 0x" not in str(caught.value), "addresses of objects mean nothing to a reader"
+    assert "Expected " not in str(caught.value), "fastavro's message is no clause of ours"
 
 
 @given(

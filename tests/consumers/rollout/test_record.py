@@ -110,7 +110,7 @@ def test_record_of_a_later_schema_is_read_with_ours() -> None:
         (b"", "found 0 bytes"),
         (b'{"pipeline": "flights"}', "it looks like JSON"),
         (frame(5) + b"xyz", "no schema 5"),
-        (encoded(EXAMPLE)[:-3], "Expected 11 bytes, read 8"),
+        (encoded(EXAMPLE)[:-3], "a value takes 11 bytes, and 8 are left"),
         (encoded(EXAMPLE) + b"\0", "1 bytes are left over"),
     ],
 )
