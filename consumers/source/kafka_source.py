@@ -375,7 +375,8 @@ class Source:
         # The group's protocol ends a rebalance in which this worker only gave partitions away by assignments of nothing.
         level = logging.INFO if partitions or not self._epochs else logging.DEBUG
         lost = LOST if kind == "lost" else ""
-        log.log(level, "%s %s; now %d partitions%s", kind, places, len(self._epochs), lost)
+        have = "1 partition" if len(self._epochs) == 1 else f"{len(self._epochs)} partitions"
+        log.log(level, "%s %s; now %s%s", kind, places, have, lost)
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         self.commits.note(error, partitions)
