@@ -60,7 +60,7 @@ class Assignment:
         if gone <= self._lost:
             return (
                 f"the group ended this worker's session, and so its hold on {ranges_of(gone)}, because the broker was away or "
-                f"this process stood still. The worker joins again by itself: nothing is to be done"
+                f"this process stood still. The worker joins again by itself"
             )
         return f"{ranges_of(gone)} went to another worker before the transaction's end"
 

@@ -203,7 +203,7 @@ class Writer:
         self._unread = []
 
     def _abort(self, error: TransactionAborted, unwritten: Sequence[BatchResult] = ()) -> None:
-        log.warning("the transaction is aborted, its events are read again: %s", error)
+        log.warning("the transaction is aborted, its events are read again (nothing is to be done): %s", error)
         self._sink.abort()
         self._note_done(unwritten, {})
         self._assignment.rewind_wanted.set()  # before `_release`: a worker without events in flight may conclude that it is idle

@@ -360,7 +360,7 @@ def test_abort_names_the_partitions_as_ranges_and_the_session_that_the_group_end
     own.assignment.given = {}
     own.assignment.remove([A, B], lost=True)
     with pytest.raises(
-        TransactionAborted, match=r"the group ended this worker's session, .* on in/0-1, .*nothing is to be"
+        TransactionAborted, match=r"the group ended this worker's session, .* on in/0-1, .*joins again by itself"
     ):
         own.delivery.checkpoint({A: (1, 5), B: (1, 7)})
 

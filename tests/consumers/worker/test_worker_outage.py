@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from collections import Counter
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -26,7 +28,6 @@ from tests.schemas.test_registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.broker.clients import Row
     from tests.consumers.service import Service
@@ -127,6 +128,27 @@ def test_exactly_once_worker_waits_through_an_outage_longer_than_its_watchdogs_a
         assert "while a broker answers" not in worker.log
         assert worker.stop() == 0
     assert Counter(map(id_of, service.predictions())) == Counter(_names(0, sent))
+
+
+@pytest.mark.full
+@pytest.mark.durable
+def test_client_that_hangs_in_an_outage_ends_the_worker_once_the_broker_is_back(
+    own: MavenKafka, tmp_path: Path
+) -> None:
+    broker = Broker(own.bootstrap, durable=True, kind="maven")
+    service = vector_service(tmp_path, broker, limits={"stall_after": "1s"})
+    hang = tmp_path / "hang"
+    program = (sys.executable, "-P", str(Path(__file__).with_name("hanging_worker.py")), str(hang))
+    with Worker(service.file, program=program, env={"PYTHONPATH": str(Path(__file__).parents[3])}) as worker:
+        worker.wait_ready()
+        own.kill()
+        worker.wait_for(lambda: worker.get("/ready")[0] == 503, 30, "not ready")
+        hang.touch()
+        time.sleep(6)  # three times what the loop may take while a broker answers
+        assert worker.running, worker.log
+        own.start()
+        assert worker.wait() == 1
+    assert "the worker's loop has not come back for 2 s" in worker.log
 
 
 @pytest.mark.full
