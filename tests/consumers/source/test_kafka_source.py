@@ -299,7 +299,7 @@ def test_commits_that_fail_one_after_the_other_are_one_line(caplog: pytest.LogCa
         reading.consumer.next_failures["commit"].append(failure(KafkaError._TIMED_OUT))
         assert not reading.source.commits.commit({A: offset}, wait=True)
     [said] = [line for line in caplog.messages if "failed" in line]
-    assert said.startswith("1 commits of offsets failed (nothing is lost")
+    assert said.startswith("1 commit of offsets failed (nothing is lost")
     assert "in/0" in said
     assert reading.value(m.KAFKA_ERRORS, code="_TIMED_OUT") == 37
 
