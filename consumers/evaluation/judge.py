@@ -7,32 +7,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from millstream.consumers.evaluation.compared import compared
 from millstream.consumers.evaluation.distributions import input_drifts, score_verdict
 from millstream.consumers.evaluation.figures import CandidateVerdicts
 from millstream.consumers.evaluation.latency import latency_verdict
 from millstream.consumers.evaluation.ratio import ratio_faults
 from millstream.consumers.evaluation.segments import MOST_SEGMENTS
-from millstream.consumers.evaluation.sides import clusters_of, differences_of, labels_came, values_of
-from millstream.consumers.rollout.clusters import Clusters, paired, unpaired
-from millstream.consumers.rollout.judging import (
-    Bounds,
-    Levels,
-    bounds,
-    bounds_of_difference,
-    bounds_without_difference,
-    verdict,
-)
+from millstream.consumers.evaluation.sides import labels_came
+from millstream.consumers.rollout.judging import Levels, verdict
 from millstream.consumers.rollout.sample_ratio import labels_are_off
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from millstream.consumers.evaluation.compared import Halves, Pairs
     from millstream.consumers.evaluation.distributions import Reference
     from millstream.consumers.evaluation.rows import Rows
     from millstream.consumers.evaluation.segments import Segment
     from millstream.consumers.evaluation.settings import StepSettings
     from millstream.consumers.evaluation.sides import Side
-    from millstream.consumers.rollout.clusters import Difference
+    from millstream.consumers.rollout.clusters import Clusters
     from millstream.consumers.rollout.judging import MetricRule
     from millstream.consumers.rollout.verdicts import Verdict
 
@@ -45,12 +39,17 @@ def levels_of(settings: StepSettings) -> Levels:
     return Levels.of(settings.level, settings.level, guards=guards, attempt=settings.attempt, epoch=settings.epoch)
 
 
+def quality_of(settings: StepSettings, baseline: Side, candidate: Side) -> dict[str, Halves | Pairs]:
+    """What each metric of quality compares, by its name."""
+    return {rule.name: compared(settings, rule, baseline, candidate) for rule in settings.quality}
+
+
 def judged(
     settings: StepSettings,
-    baseline: Side,
-    candidate: Side,
+    sides: tuple[Side, Side],
     *,
     name: str,
+    quality: Mapping[str, Halves | Pairs],
     segments: Sequence[Segment],
     ratio: Clusters | None,
     reference: Reference | None,
@@ -60,24 +59,27 @@ def judged(
 
     Args:
         settings: of the step.
-        baseline: its events.
-        candidate: its events.
+        sides: the baseline's and the candidate's events.
         name: of the candidate.
+        quality: of `quality_of`.
         segments: those that are judged.
         ratio: the sample ratio over all steps.
         reference: the fields of events before the step.
         rows: all events of the step, for the drift of inputs.
     """
     levels = levels_of(settings)
-    verdicts = [verdict(rule, _bounds(settings, rule, baseline, candidate, levels)) for rule in settings.service]
+    baseline, candidate = sides
+    verdicts = [
+        verdict(rule, compared(settings, rule, baseline, candidate).bounds(rule, levels)) for rule in settings.service
+    ]
     verdicts.append(latency_verdict(settings, baseline, candidate, levels))
     if (scores := score_verdict(settings, baseline, candidate, levels)) is not None:
         verdicts.append(scores)
     if settings.has_labels:
         for rule in settings.quality:
-            verdicts.append(verdict(rule, _bounds(settings, rule, baseline, candidate, levels)))
+            verdicts.append(verdict(rule, quality[rule.name].bounds(rule, levels)))
             verdicts += _in_segments(settings, rule, baseline, candidate, levels, segments)
-    labels = min(int((side.labelled & side.answered).sum()) for side in (baseline, candidate))
+    labels = min(int((side.labelled & side.answered).sum()) for side in sides)
     # A bandit has several candidates: its arms.
     whose = "the candidate" if len(settings.candidates) == 1 else name
     invalid = (*ratio_faults(settings, ratio, rows), *_faults(settings, baseline, candidate, whose, reference, rows))
@@ -87,38 +89,6 @@ def judged(
 def _known(found: Verdict) -> Verdict:
     """Without an estimate where one side has no events."""
     return found if found.estimate is None or np.isfinite(found.estimate) else replace(found, estimate=None)
-
-
-def _bounds(settings: StepSettings, rule: MetricRule, baseline: Side, candidate: Side, levels: Levels) -> Bounds:
-    scoring = settings.scoring
-    if not settings.paired or rule.exact:
-        return bounds(
-            rule, clusters_of(scoring, rule.name, baseline), clusters_of(scoring, rule.name, candidate), levels
-        )
-    if is_equal(settings, rule, baseline, candidate) and is_within_bound(settings, rule, candidate):
-        clusters = Clusters.of(*differences_of(scoring, rule.name, baseline, candidate))
-        return bounds_without_difference(rule, clusters, levels)
-    return bounds_of_difference(rule, difference_of(settings, rule, baseline, candidate), levels)
-
-
-def difference_of(settings: StepSettings, rule: MetricRule, baseline: Side, candidate: Side) -> Difference:
-    """The candidate's minus the baseline's mean of a metric."""
-    scoring = settings.scoring
-    if settings.paired:
-        return paired(Clusters.of(*differences_of(scoring, rule.name, baseline, candidate)))
-    return unpaired(clusters_of(scoring, rule.name, baseline), clusters_of(scoring, rule.name, candidate))
-
-
-def is_equal(settings: StepSettings, rule: MetricRule, baseline: Side, candidate: Side) -> bool:
-    """Whether a shadow has the same value as the primary for every event that counts, and there are such events."""
-    _, differences = differences_of(settings.scoring, rule.name, baseline, candidate)
-    return len(differences) > 0 and not differences.any()
-
-
-def is_within_bound(settings: StepSettings, rule: MetricRule, side: Side) -> bool:
-    """Whether values have a bound, and all that came keep it."""
-    _, values = values_of(settings.scoring, rule.name, side)
-    return rule.largest is not None and bool(values.max(initial=0.0) <= rule.largest)
 
 
 def _in_segments(
@@ -132,7 +102,7 @@ def _in_segments(
     inside = rule.in_segments()
     for segment in segments:
         first, second = (side.part(segment.of(side.rows)) for side in (baseline, candidate))
-        yield verdict(inside, _bounds(settings, inside, first, second, levels), segment.name)
+        yield verdict(inside, compared(settings, inside, first, second).bounds(inside, levels), segment.name)
 
 
 def _faults(

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from millstream.consumers.evaluation.judge import difference_of, is_equal, is_within_bound, levels_of
+from millstream.consumers.evaluation.compared import Halves, Pairs
+from millstream.consumers.evaluation.judge import levels_of
 from millstream.consumers.rollout.power import needed_variance
 from millstream.consumers.rollout.rounded import about, span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from millstream.consumers.evaluation.figures import CandidateVerdicts
     from millstream.consumers.evaluation.settings import StepSettings
@@ -38,7 +39,12 @@ class _Pace:
 
 
 def outlooks(
-    settings: StepSettings, baseline: Side, candidate: Side, found: CandidateVerdicts, now: int
+    settings: StepSettings,
+    baseline: Side,
+    candidate: Side,
+    quality: Mapping[str, Halves | Pairs],
+    found: CandidateVerdicts,
+    now: int,
 ) -> Iterator[str]:
     """A sentence for each metric of quality that is not decided, as far as there is something to say.
 
@@ -46,6 +52,7 @@ def outlooks(
         settings: of the step.
         baseline: its events.
         candidate: its events.
+        quality: of `quality_of`.
         found: what they show.
         now: ms since the epoch.
     """
@@ -59,14 +66,14 @@ def outlooks(
     for rule in settings.quality if found.labels else ():
         if rule.name not in undecided:
             continue
-        if said := _outlook(settings, rule, baseline, candidate, pace):
+        if said := _outlook(settings, rule, quality[rule.name], pace):
             yield f"{rule.name}{whose}: {said}"
 
 
-def _outlook(settings: StepSettings, rule: MetricRule, baseline: Side, candidate: Side, pace: _Pace) -> str:
-    if settings.paired and is_equal(settings, rule, baseline, candidate):
-        return _of_equal_answers(rule, is_within=is_within_bound(settings, rule, candidate))
-    found = difference_of(settings, rule, baseline, candidate)
+def _outlook(settings: StepSettings, rule: MetricRule, compared: Halves | Pairs, pace: _Pace) -> str:
+    if isinstance(compared, Pairs) and compared.equal is not None:
+        return _of_equal_answers(rule, is_within=compared.is_within_bound(rule))
+    found = compared.difference
     if not np.isfinite(found.variance) or found.variance <= 0:
         return ""
     promotion, effect = levels_of(settings).promotion, rule.resolution

@@ -115,14 +115,6 @@ def clusters_of(scoring: Scoring, metric: str, side: Side) -> Clusters:
     return Clusters.of(side.bucket[mask], values)
 
 
-def differences_of(scoring: Scoring, metric: str, baseline: Side, candidate: Side) -> tuple[Ints, Floats]:
-    """The buckets of the keys of events that both answered, and the candidate's minus the baseline's values: [events] each."""
-    masks, values = zip(*(values_of(scoring, metric, side) for side in (baseline, candidate)), strict=True)
-    both = masks[0] & masks[1]
-    first, second = (own[both[mask]] for own, mask in zip(values, masks, strict=True))
-    return baseline.bucket[both], second - first
-
-
 def labels_came(side: Side) -> Clusters:
     """The mature events; the value of one is 1 if its label came in time."""
     return Clusters.of(side.bucket[side.mature], side.labelled[side.mature].astype(np.float64))

@@ -9,7 +9,7 @@ import numpy as np
 
 from millstream.consumers.evaluation.figures import SampleRatio, StepFigures, VariantFigures
 from millstream.consumers.evaluation.held import Bounds, HeldEvents
-from millstream.consumers.evaluation.judge import judged
+from millstream.consumers.evaluation.judge import judged, quality_of
 from millstream.consumers.evaluation.outlook import outlooks
 from millstream.consumers.evaluation.ratio import step_ratio
 from millstream.consumers.evaluation.rows import Rows, event_row
@@ -23,6 +23,7 @@ from millstream.consumers.rollout.progress import Evaluation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from millstream.consumers.evaluation.compared import Halves, Pairs
     from millstream.consumers.evaluation.distributions import Reference
     from millstream.consumers.evaluation.figures import CandidateVerdicts
     from millstream.consumers.evaluation.segments import Segment
@@ -81,7 +82,8 @@ class StepState:
         """What strategies decide on; see `StepEvaluator`."""
         rows = self._counted
         sides = sides_of(self.settings, rows, now)
-        found = self._judged(rows, sides, self._segments(rows), candidate, now)
+        quality = quality_of(self.settings, sides[0], sides[candidate])
+        found = self._judged(rows, sides, quality, self._segments(rows), candidate, now)
         return Evaluation(
             self.settings.epoch, now, found.labels, found.verdicts, found.invalid, self._unmatured_share(sides)
         )
@@ -110,12 +112,12 @@ class StepState:
             for number, own in enumerate(settings.variants[1:], 1)
             if (ratio := self._ratio(rows, number, now)) is not None
         }
-        candidates = tuple(self._judged(rows, sides, segments, number, now) for number in settings.candidates)
-        told = [
-            said
-            for number, own in zip(settings.candidates, candidates, strict=True)
-            for said in outlooks(settings, sides[0], sides[number], own, now)
-        ]
+        candidates: list[CandidateVerdicts] = []
+        told: list[str] = []
+        for number in settings.candidates:
+            quality = quality_of(settings, sides[0], sides[number])
+            candidates.append(self._judged(rows, sides, quality, segments, number, now))
+            told += outlooks(settings, sides[0], sides[number], quality, candidates[-1], now)
         return StepFigures(
             settings.pipeline,
             settings.rollout,
@@ -130,7 +132,7 @@ class StepState:
                 VariantFigures(own.name, own.model, own.version, share, len(side.rows), part)
                 for own, share, side, part in zip(settings.variants, settings.shares, sides, sampled, strict=True)
             ),
-            candidates,
+            tuple(candidates),
             tuple(
                 SampleRatio(name, tuple(ratio.counts.tolist()), tuple(ratio.sums.tolist()))
                 for name, ratio in ratios.items()
@@ -140,13 +142,19 @@ class StepState:
         )
 
     def _judged(
-        self, rows: Rows, sides: tuple[Side, ...], segments: list[Segment], candidate: int, now: int
+        self,
+        rows: Rows,
+        sides: tuple[Side, ...],
+        quality: Mapping[str, Halves | Pairs],
+        segments: list[Segment],
+        candidate: int,
+        now: int,
     ) -> CandidateVerdicts:
         return judged(
             self.settings,
-            sides[0],
-            sides[candidate],
+            (sides[0], sides[candidate]),
             name=self.settings.variants[candidate].name,
+            quality=quality,
             segments=segments,
             ratio=self._ratio(rows, candidate, now),
             reference=self.reference,

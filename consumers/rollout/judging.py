@@ -134,16 +134,22 @@ def bounds_of_difference(rule: MetricRule, difference: Difference, levels: Level
     return Bounds(benefit, known - below, known + above)
 
 
-def bounds_without_difference(rule: MetricRule, events: Clusters, levels: Levels) -> Bounds:
+def bounds_without_difference(rule: MetricRule, keys: Clusters, levels: Levels) -> Bounds:
     """Of versions that answered the same events, and no value differed. A difference is at most the largest value.
 
-    They have no variance that could be estimated. But if many differed by now, one of these events would have shown it.
+    They have no variance that could be estimated. But if many values differed, one of these would have. A key counts once,
+    however many events it has: answers may differ for all events of some keys, and for none of the others.
+
+    Args:
+        rule: with a largest value.
+        keys: the events by key, not by bucket: buckets would be too few to show that few values differ.
+        levels: of the bounds.
     """
     assert rule.largest is not None
     below, above = (
         np.where(
-            events.effective >= rule.least_clusters,
-            rule.largest * proportion_interval(0, events.events, level).upper,
+            keys.effective >= rule.least_clusters,
+            rule.largest * proportion_interval(0, keys.effective, level).upper,
             np.inf,
         )
         for level in (levels.promotion, levels.rollback)

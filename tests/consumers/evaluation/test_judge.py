@@ -367,6 +367,18 @@ def test_shadow_that_answers_like_the_primary_passes(shadowed: Pipeline) -> None
     assert judged(state, rows)[0]["accuracy"].outcome == "undecided"
 
 
+def test_many_equal_answers_of_few_keys_prove_little(shadowed: Pipeline) -> None:
+    """Answers may differ for some keys only: each of 100 keys has 300 events, and 3,000 keys have 10."""
+    record = shadow_record(shadowed, shadowed.shadows[0], baseline=1, since=SINCE)
+    for keys, outcome in ((100, "undecided"), (3000, "pass")):
+        state = state_of(shadowed, record)
+        rows = rows_of(state, share=0.0)
+        rows["hash"] = np.random.default_rng(2).integers(0, 2**32, keys)[np.arange(COUNT) % keys]
+        rows["other_score"] = rows["score"]
+        verdicts = judged(state, rows)[0]
+        assert {verdicts[metric].outcome for metric in ("accuracy", "brier")} == {outcome}
+
+
 REGRESSION = "    absolute_error: {margin: 0.5BOUND}\n"
 
 

@@ -14,6 +14,7 @@ from millstream.consumers.rollout.judging import (
     MetricRule,
     bounds,
     bounds_of_difference,
+    bounds_without_difference,
     signs,
     verdict,
 )
@@ -97,6 +98,16 @@ def test_right_answers_only_are_judged_as_rare_wrong_ones(
     found = bounds(rule, answers(*baseline, better), answers(*candidate, better), LEVELS)
     assert verdict(rule, found).outcome == outcome
     assert found.lower <= found.estimate <= found.upper
+
+
+def test_equal_answers_bound_the_share_of_keys_that_differ() -> None:
+    """If answers differ for 5 % of the keys, no key of 60 shows it in 5 % of the cases, however many events they have."""
+    rule = MetricRule("accuracy", "higher", 0.05, bounded=True)
+    few, many = (Clusters(np.full(keys, 1000.0), np.zeros(keys)) for keys in (60, 2000))
+    assert float(bounds_without_difference(rule, few, LEVELS).lower) < -0.05
+    assert verdict(rule, bounds_without_difference(rule, many, LEVELS)).outcome == "pass"
+    unequal = Clusters(np.append(few.counts, np.ones(2000)), np.zeros(2060))
+    assert verdict(rule, bounds_without_difference(rule, unequal, LEVELS)).outcome == "undecided"
 
 
 def test_rare_errors_are_judged_exactly() -> None:
