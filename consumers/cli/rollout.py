@@ -9,9 +9,11 @@ import json
 import os
 import time
 import uuid
+from typing import Final
 
 from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.cli.rollout_figures import (
+    evaluated_text,
     evaluations_of,
     figure_lines,
     figures_as_json,
@@ -43,11 +45,15 @@ from millstream.consumers.rollout.declared import steps_of
 from millstream.consumers.rollout.progress import ENDED, BadCommandError
 from millstream.consumers.rollout.record import RolloutRecord
 from millstream.consumers.rollout.revisions import Change, StaleRevisionError, refuse_stale
+from millstream.consumers.rollout.steps import Steps
 from millstream.consumers.schema_store import open_store
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable
 from millstream.pipeline.rollout_section import Rollout
 from millstream.topics.admin import Admin
+
+_HOLDS: Final = "autopilot: hold: "
+"""How the notes of an evaluation begin that autopilot has decided to hold on."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -106,12 +112,13 @@ def _change(pipeline: Pipeline, reader: ControlReader, args: argparse.Namespace)
             refuse_stale(pipeline.name, reader.record, args.revision)
         except StaleRevisionError as error:
             raise CommandRefusedError(f"{error}: millstream rollout status PIPELINE") from None
+    before = reader.record
     record = _started(pipeline, reader, args) if args.action == "start" else _commanded(pipeline, reader, args)
     open_writer(pipeline, open_store(pipeline), reader).write(record)
     if args.json:
         print(json.dumps(as_json(pipeline, record, "")))
     else:
-        notes = [*step_lines(pipeline, record), *file_notes(pipeline, record)]
+        notes = [*step_lines(pipeline, before, record), *file_notes(pipeline, record)]
         print("\n".join([change_line(record), *map(printable, notes)]))
     return 0
 
@@ -140,7 +147,7 @@ def _commanded(pipeline: Pipeline, reader: ControlReader, args: argparse.Namespa
     try:
         steps = steps_of(rollout, current.strategy)
         if args.action == "approve" and steps.shares and current.state in ("running", "inconclusive"):
-            raise CommandRefusedError(_not_passed(pipeline, current))
+            raise CommandRefusedError(_not_passed(pipeline, steps, current))
         return commanded_record(steps, current, command, _change_of(args))
     except BadCommandError as error:
         raise CommandRefusedError(f"{error}.") from None
@@ -148,14 +155,26 @@ def _commanded(pipeline: Pipeline, reader: ControlReader, args: argparse.Namespa
         raise ControlTopicError(f"topic {rollout.topic}, revision {current.revision}: {error}.") from None
 
 
-def _not_passed(pipeline: Pipeline, current: RolloutRecord) -> str:
+def _not_passed(pipeline: Pipeline, steps: Steps, current: RolloutRecord) -> str:
     """Why a step that is evaluated can't be approved, and what it lacks."""
-    found = figures_of(evaluations_of(pipeline, open_store(pipeline)), current, clock())
-    missing = found if isinstance(found, str) else "; ".join(found.notes).removeprefix("autopilot: hold: ")
+    now = clock()
+    found = figures_of(evaluations_of(pipeline, open_store(pipeline)), current, now)
+    told, age = (
+        (found, "")
+        if isinstance(found, str)
+        else ("; ".join(found.notes), f"The step was {evaluated_text(found, current, now)}. ")
+    )
+    if told.startswith("autopilot: ") and not told.startswith(_HOLDS):
+        acts = "only advises (`rollout.mode: advise`)" if steps.mode == "advise" else "has not written its decision yet"
+        return (
+            f"approve: the rollout is {current.state}, and does not wait for approval, because autopilot {acts}. Its newest "
+            f"evaluation says: {told.removeprefix('autopilot: ').rstrip('.')}. {age}`millstream rollout step PIPELINE` goes on "
+            "to the next step."
+        )
     return (
         f"approve: the rollout is {current.state}, because its step has not passed yet. A step must pass before somebody can "
-        f"approve the next one. What is missing: {missing.rstrip('.')}. See `millstream rollout status PIPELINE`. `millstream "
-        "rollout step PIPELINE` goes on without the checks."
+        f"approve the next one. What is missing: {told.removeprefix(_HOLDS).rstrip('.')}. {age}See `millstream rollout status "
+        "PIPELINE`. `millstream rollout step PIPELINE` goes on without the checks."
     )
 
 

@@ -83,7 +83,7 @@ def figure_lines(found: StepFigures | str, record: RolloutRecord, now: int) -> l
     if isinstance(found, str):
         # A manual rollout needs no autopilot.
         return [] if record.state in ENDED or record.strategy == "manual" else [printable(f"evaluated {found}")]
-    lines = [_evaluated(found, record, now)]
+    lines = [evaluated_text(found, record, now)]
     lines += [f"found     {note}" for note in found.notes]
     labels = ", ".join(
         f"{own.labels:,} matured labels of {own.candidate} or the baseline, whichever has fewer"
@@ -98,7 +98,7 @@ def figure_lines(found: StepFigures | str, record: RolloutRecord, now: int) -> l
     return [printable(line) for line in lines]
 
 
-def _evaluated(found: StepFigures, record: RolloutRecord, now: int) -> str:
+def evaluated_text(found: StepFigures, record: RolloutRecord, now: int) -> str:
     """When, and as of when if autopilot has not read all."""
     written = now - (found.now if found.written is None else found.written)
     if record.state in ENDED:

@@ -65,12 +65,17 @@ def change_line(record: RolloutRecord) -> str:
     )
 
 
-def step_lines(pipeline: Pipeline, record: RolloutRecord) -> list[str]:
-    """After `set --share` and `resume`: with which step the rollout goes on, and what comes after it."""
+def step_lines(pipeline: Pipeline, before: RolloutRecord | None, record: RolloutRecord) -> list[str]:
+    """After `set --share` and `resume`: with which step the rollout goes on, and what comes after it.
+
+    An override begins no step anew, although its command is `set`, too.
+    """
     steps = steps_of(rollout_of(pipeline), record.strategy)
-    if not steps.shares or record.action not in ("set", "resume"):
+    if before is None or not steps.shares or record.action not in ("set", "resume"):
         return []
     progress = Memory.of(record).progress
+    if progress.epoch == Memory.of(before).progress.epoch:
+        return []
     share = percent(progress.share)
     if progress.share == SLOTS:
         begun, after = f"the watch at {share}", "the candidate is promoted"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, get_args
 
@@ -173,6 +174,7 @@ def test_set_and_resume_say_with_which_step_the_rollout_goes_on(
     assert len(run(service, "pause", *WHY).splitlines()) == 1
     assert "`resume` begins the watch at 100 % anew: " in run(service, "set", "--share", "100%", *WHY)
     assert "the watch at 100 % has begun anew: " in run(service, "resume", *WHY)
+    assert "anew" not in run(service, "set", "--key", "a=canary", *WHY)
     assert topic.rows != []
 
 
@@ -188,11 +190,24 @@ def test_step_that_has_not_passed_cannot_be_approved_and_what_it_lacks_is_told(
     record = state(service)
     window = WindowFigures(None, None, ())
     notes = ("autopilot: hold: the step has taken 12 of 600 s",)
-    found = StepFigures(record["pipeline"], record["rollout"], 1, 1, 0, 1, 0.0, 0, notes, (), (), (), window, ())
+    now = rollout.clock() - 3 * 3_600_000
+    found = StepFigures(record["pipeline"], record["rollout"], 1, 1, 0, now, 0.0, 0, notes, (), (), (), window, ())
     monkeypatch.setattr(rollout, "evaluations_of", lambda *_: Evaluations([found]))
     said = run(service, "approve", *WHY, code=1)
     assert "its step has not passed yet. A step must pass before somebody can approve the next one" in said
-    assert "What is missing: the step has taken 12 of 600 s. See `millstream rollout status " in said
+    assert (
+        "What is missing: the step has taken 12 of 600 s. The step was evaluated 3 h ago: autopilot doesn't run" in said
+    )
+    advice = "autopilot: await_approval: would await_approval: all metrics passed: accuracy is good enough"
+    monkeypatch.setattr(rollout, "evaluations_of", lambda *_: Evaluations([replace(found, notes=(advice,))]))
+    service.file.write_text(service.file.read_text().replace("rollout:\n", "rollout:\n  mode: advise\n"))
+    said = run(service, "approve", *WHY, code=1)
+    assert "not passed" not in said
+    assert "does not wait for approval, because autopilot only advises (`rollout.mode: advise`)" in said
+    assert (
+        "says: await_approval: would await_approval: all metrics passed: accuracy is good enough. The step was" in said
+    )
+    assert said.endswith("` goes on to the next step.\n")
     assert len(topic.rows) == 1
 
 
