@@ -21,6 +21,8 @@ _LEAST_CLUSTERS: Final = 50  # before the design effect is known
 _MOST_CLUSTERED: Final = 10.0  # events that count as one
 _SEVERAL: Final = 2.0  # events that count as one, from which on the number of keys matters
 _FEW_NEW: Final = 0.05  # of the keys
+_LEAST_MS: Final = 60_000  # of events, before hardly any new key among them means something
+_PART_OF_BAKE: Final = 0.1  # likewise, of the least time of a step
 
 
 def step_ratio(
@@ -80,14 +82,19 @@ def _missing(ratio: Clusters, settings: StepSettings, rows: Rows) -> str:
     nothing = float(ratio.total) == 0  # then `together` is 0, however many events a key has
     if not keys.count or (len(randomised) < _SEVERAL * keys.count if nothing else together < _SEVERAL):
         return "more events of more keys show whether the difference is chance"
-    told = f"events of one key prove little more than one event, and only {keys.count:,} keys have any"
-    if keys.new <= _FEW_NEW * keys.count:
+    # The ratio is over all steps, but only this step's keys are known.
+    is_first = settings.epoch == 1
+    told = "events of one key prove little more than one event"
+    told = f"{told}, and only {keys.count:,} keys have any" if is_first else told
+    if keys.new <= _FEW_NEW * keys.count and keys.ms >= max(_LEAST_MS, _PART_OF_BAKE * settings.bake):
         return (
             f"{told}. Hardly any new key comes, so it may never be confirmed: `millstream rollout step` goes on without it, or "
             "choose a record key with more different values"
         )
     if nothing:
         return f"{told}. None of them is the candidate's: more keys or a larger share are needed"
+    if not is_first:
+        return f"{told}: more keys are needed"
     return f"{told}: about {about(keys.count * _times_more(ratio, together, events))} more keys are needed"
 
 
@@ -105,12 +112,14 @@ class _Keys:
 
     count: int
     new: int  # those whose first event is in the later half of the events
+    ms: int  # from the first event to the last one
 
 
 def _keys(rows: Rows) -> _Keys:
     ordered = rows["hash"][np.argsort(rows["time"], kind="stable")]
     count = len(np.unique(ordered))
-    return _Keys(count, count - len(np.unique(ordered[: len(ordered) // 2])))
+    ms = int(np.ptp(rows["time"])) if len(rows) else 0
+    return _Keys(count, count - len(np.unique(ordered[: len(ordered) // 2])), ms)
 
 
 def _is_confirmed(settings: StepSettings, ratio: Clusters, tolerance: float) -> bool:

@@ -52,6 +52,7 @@ class StepSettings:
     epoch: int
     attempt: int
     since: int  # the step is judged by the events since then
+    bake: int  # the least time of a step
     before: int  # how long before `since` the baseline's events count as well
     rewards_since: int | None  # from when on events count for the rewards of a bandit; None: it is no bandit
     variants: tuple[RolloutVariant, ...]
@@ -112,6 +113,7 @@ def step_settings(pipeline: Pipeline, record: RolloutRecord) -> StepSettings:
         epoch=progress.epoch,
         attempt=progress.attempt,
         since=progress.since,
+        bake=round(rollout.bake * 1000),
         before=BEFORE_MS if shares[0] == 0 and record.strategy != "bandit" else 0,
         rewards_since=None if memory.arms is None else _rewards_since(progress, memory.arms, maturity),
         variants=record.variants,

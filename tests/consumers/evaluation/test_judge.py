@@ -14,6 +14,7 @@ from millstream.consumers.evaluation.judge import levels_of
 from millstream.consumers.evaluation.rows import Rows, empty_events
 from millstream.consumers.evaluation.settings import shadow_record, step_settings
 from millstream.consumers.evaluation.step_state import StepState
+from millstream.consumers.rollout.clusters import Clusters
 from millstream.consumers.rollout.progress import Progress
 from millstream.consumers.rollout.record import RolloutVariant
 from millstream.consumers.rollout.slots import SlotRange, reallocated, whole
@@ -182,14 +183,23 @@ def test_few_events_do_not_confirm_the_sample_ratio(pipeline: Pipeline) -> None:
     assert found.invalid[0].endswith("more events of the candidate are needed")
 
 
-def ratio_fault(pipeline: Pipeline, keys: int, *, until: float = 1.0, share: float = 0.3, each: int = 5) -> str:
+def ratio_fault(
+    pipeline: Pipeline,
+    keys: int,
+    *,
+    until: float = 1.0,
+    share: float = 0.3,
+    each: int = 5,
+    ms: int = 10 * MINUTE,
+    state: StepState | None = None,
+) -> str:
     """Why the sample ratio of keys with so many events each is not confirmed. The last key comes when `until` has passed."""
-    state = state_of(pipeline)
+    state = state_of(pipeline) if state is None else state
     rows, key = rows_of(state, keys * each), np.arange(keys * each) % keys
     rows["hash"] = np.random.default_rng(1).integers(0, 2**32, keys)[key]
     rows["variant"] = key < share * keys
-    begin = SINCE + 10 * MINUTE * until * key / keys
-    rows["time"] = rows["written"] = begin + (SINCE + 10 * MINUTE - begin) * np.arange(keys * each) / (keys * each)
+    begin = SINCE + ms * until * key / keys
+    rows["time"] = rows["written"] = begin + (SINCE + ms - begin) * np.arange(keys * each) / (keys * each)
     _, found = judged(state, rows)
     return str(found.invalid[0])
 
@@ -210,6 +220,24 @@ def test_keys_that_can_not_grow_are_told(pipeline: Pipeline) -> None:
     assert "None of them is the candidate's: more keys or a larger share are needed" in ratio_fault(
         pipeline, 10, share=0, each=4
     )
+
+
+def test_hardly_any_new_key_means_nothing_until_events_came_for_some_time(pipeline: Pipeline) -> None:
+    baked = pipeline.rollout.bake * 1000 if pipeline.rollout else 0
+    for ms, is_told in ((MINUTE // 2, False), (max(2 * MINUTE, baked // 5), True)):
+        said = ratio_fault(pipeline, 20, until=0.01, each=100, ms=int(ms))
+        assert ("Hardly any new key comes" in said) == is_told
+        assert ("more keys are needed" in said) != is_told
+
+
+def test_keys_of_this_step_alone_make_no_forecast_if_earlier_steps_had_some(pipeline: Pipeline) -> None:
+    """The ratio is over all steps, and the keys of earlier ones are not known any more."""
+    progress = Progress("m:2", step=1, share=3000, since=SINCE, epoch=2, attempts=(1, 1))
+    settings = step_settings(pipeline, record_of(strategy_state=progress.to_json()))
+    earlier = Clusters(np.full(300, 1.5), 5.0 * (np.arange(300) % 10 < 3))  # 300 keys with 5 events each
+    earlier = Clusters(*(np.pad(own, (0, 724)) for own in (earlier.counts, earlier.sums)))
+    said = ratio_fault(pipeline, 30, state=StepState(settings, {"canary": earlier}))
+    assert said.endswith("; events of one key prove little more than one event: more keys are needed")
 
 
 def test_labels_of_one_variant_only_make_the_comparison_invalid(pipeline: Pipeline) -> None:
