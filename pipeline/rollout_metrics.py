@@ -186,7 +186,5 @@ TASKS = {
 """Metric -> the tasks (`comparison.task`) that it is made for."""
 QUALITY = (*TASKS, "reward")
 """Metrics that need labels."""
-ERRORS = ("absolute_error", "squared_error")
-"""Metrics that have no largest value of themselves."""
 RARE = ("errors", "dead_letters", "nan")
 """Metrics of events that should be rare. They need no labels."""

@@ -24,7 +24,6 @@ from millstream.consumers.rollout.slots import percent
 from millstream.consumers.rollout.steps import Steps, following_step, listed_commands
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable
-from millstream.pipeline.rollout_metrics import ERRORS
 from millstream.pipeline.rollout_section import BASELINE, Rollout
 from millstream.pipeline.shares import SLOTS
 
@@ -256,15 +255,17 @@ def _in_unit(rule: MetricRule, benefit: float) -> str:
 
 
 def _unbounded_lines(pipeline: Pipeline) -> list[str]:
-    """Which metrics can't judge a shadow that answers exactly as the primary."""
-    if not pipeline.shadows:
-        return []
-    names = [rule.name for rule in metric_rules(pipeline) if rule.name in ERRORS and rule.largest is None]
-    return [
-        f"{name}: a shadow whose answers are all the same as the primary's stays undecided, because nothing bounds an error. "
-        f"Write `bound` into rollout.metrics.{name} if you know the largest one"
-        for name in names
-    ]
+    """Which metrics can't judge a shadow that answers exactly as the primary. It has no rewards."""
+    rules = [rule for rule in metric_rules(pipeline) if not rule.service and rule.name != "reward"]
+    lines = []
+    for rule in rules if pipeline.shadows else ():
+        said = f"{rule.name}: a shadow whose answers are all the same as the primary's stays undecided, because"
+        if rule.threshold >= 0:
+            lines.append(f"{said} equal answers can't show a benefit above {rule.threshold:g}")
+        elif rule.largest is None:
+            why = "nothing bounds an error"
+            lines.append(f"{said} {why}. Write `bound` into rollout.metrics.{rule.name} if you know the largest one")
+    return lines
 
 
 def _reward(pipeline: Pipeline) -> str:

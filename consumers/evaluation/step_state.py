@@ -117,7 +117,8 @@ class StepState:
         for number in settings.candidates:
             quality = quality_of(settings, sides[0], sides[number])
             candidates.append(self._judged(rows, sides, quality, segments, number, now))
-            told += outlooks(settings, sides[0], sides[number], quality, candidates[-1], now)
+            kept = min(sampled[0], sampled[number])
+            told += outlooks(settings, (sides[0], sides[number]), quality, candidates[-1], kept, now)
         return StepFigures(
             settings.pipeline,
             settings.rollout,

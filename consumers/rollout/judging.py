@@ -14,6 +14,7 @@ the level (union bound).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from millstream.schemas.arrays import Floats, Ints
 
 Better = Literal["higher", "lower"]
+_MOST_KEYS: Final = 1e12  # of a forecast
 OUTCOMES: Final[dict[int, Outcome]] = {1: "pass", -1: "breach", 0: "undecided"}
 
 
@@ -155,6 +157,25 @@ def bounds_without_difference(rule: MetricRule, keys: Clusters, levels: Levels) 
         for level in (levels.promotion, levels.rollback)
     )
     return Bounds(np.zeros_like(below), -below, above)
+
+
+def keys_without_difference(rule: MetricRule, level: float) -> float:
+    """How many keys let a metric pass by `bounds_without_difference`; infinite if no number does. `level`: of the promotion."""
+    assert rule.largest is not None
+    if rule.threshold >= 0:
+        return math.inf
+    few, many = 0.0, rule.least_clusters
+    while many < _MOST_KEYS and not _is_shown(rule, many, level):
+        few, many = many, 2 * many
+    while many - few > 1 and few > 0:
+        middle = (few + many) / 2
+        few, many = (few, middle) if _is_shown(rule, middle, level) else (middle, many)
+    return many
+
+
+def _is_shown(rule: MetricRule, keys: float, level: float) -> bool:
+    assert rule.largest is not None
+    return bool(-rule.largest * proportion_interval(0, keys, level).upper > rule.threshold)
 
 
 def bounds(rule: MetricRule, baseline: Clusters, candidate: Clusters, levels: Levels) -> Bounds:

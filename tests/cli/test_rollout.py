@@ -684,6 +684,12 @@ def test_check_says_what_the_error_of_a_number_needs(tmp_path: Path, capsys: pyt
     assert cli.run(["check", str(service.file), "--offline"]) == 0
     shown = capsys.readouterr().out
     assert "`bound`" not in shown
+    section["metrics"]["absolute_error"] = {"margin": 0.5, "minimum_effect": 0.2}
+    service = service_of(tmp_path / "effect", section=section, **shadowed)
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    told = capsys.readouterr().out
+    assert "`bound`" not in told
+    assert "stays undecided, because equal answers can't show a benefit above 0.2" in told
     size = about(required_events(0.5, 0.5, 0.5, level=0.009).any_time)
     assert f"absolute_error: about {size} labelled events" in shown
     assert "its values have a standard deviation of 0.5: twice that needs four times as many" in shown

@@ -432,6 +432,64 @@ def test_equal_answers_need_a_bound_of_the_error(tmp_path: Path) -> None:
     outcome, notes = equal_errors(tmp_path, ", bound: 0.001")
     assert outcome == "undecided"
     assert "some values are above the bound of 0.001: raise it" in notes[0]
+    outcome, notes = equal_errors(tmp_path, ", minimum_effect: 0.1")
+    assert outcome == "undecided"
+    assert "equal answers can't show a benefit above 0.1" in notes[0]
+    assert "`bound`" not in notes[0]
+
+
+def equal_shadow(pipeline: Pipeline, count: int, *, keys: int | None = None, scale: float = 1.0) -> StepState:
+    """A shadow that answers as the primary so many events, of so many keys; None: each event has a key of its own."""
+    state = state_of(pipeline, shadow_record(pipeline, pipeline.shadows[0], baseline=1, since=SINCE))
+    rows = rows_of(state, count, share=0.0)
+    rows["hash"] = np.random.default_rng(6).integers(0, 2**32, keys or count)[np.arange(count) % (keys or count)]
+    rows["score"] *= scale
+    rows["other_score"], rows["other_ms"] = rows["score"], rows["ms"]
+    state.held.add(rows)
+    return state
+
+
+def note_of(state: StepState, metric: str) -> str:
+    return next((note for note in state.figures(NOW).notes if note.startswith(f"{metric}: ")), "")
+
+
+def test_number_of_keys_that_equal_answers_need_is_told(shadowed: Pipeline) -> None:
+    said = note_of(equal_shadow(shadowed, 20_000, keys=100), "brier")
+    assert said.endswith(" keys with labels show that few answers can differ; those so far count as 100")
+    needed = int(said.split("About ")[1].split(" ")[0].replace(",", ""))
+    for count, outcome in ((0.9 * needed, "undecided"), (1.1 * needed, "pass")):
+        verdicts = equal_shadow(shadowed, int(count)).evaluation(NOW, 1).verdicts
+        assert next(own.outcome for own in verdicts if (own.metric, own.segment) == ("brier", None)) == outcome
+
+
+def test_scores_that_are_no_probabilities_are_told(shadowed: Pipeline) -> None:
+    said = note_of(equal_shadow(shadowed, 3000, scale=5.0), "brier")
+    assert said.endswith("some values are above 1: it needs scores from 0 to 1, such as probabilities")
+
+
+def test_forecast_is_left_out_if_only_a_part_of_the_events_is_kept(pipeline: Pipeline) -> None:
+    settings = replace(step_settings(pipeline, record_of()), max_events=1500)
+    state = StepState(settings)
+    verdicts, _ = judged(state, rows_of(state, 6000))
+    assert verdicts["accuracy"].outcome == "undecided"
+    assert min(state.held.sampled) < 1
+    assert note_of(state, "accuracy") == ""
+
+
+def test_forecast_has_no_time_in_the_first_minute_and_none_that_is_absurd(pipeline: Pipeline) -> None:
+    for after, told in ((MINUTE // 2, ""), (2 * MINUTE, " min at the present rate")):
+        state = state_of(pipeline)
+        rows = rows_of(state, 1500)
+        rows["time"] = rows["written"] = rows["labelled"] = SINCE + 1
+        state.held.add(rows)
+        notes = state.figures(SINCE + MATURITY + after).notes
+        [said] = [note for note in notes if note.startswith("accuracy: about ")]
+        assert said.endswith(f"{told})")
+        assert ("rate" in said) == bool(told)
+    state = state_of(pipeline)
+    state.held.add(rows_of(state, 1500))
+    notes = state.figures(SINCE + MATURITY + 400 * 24 * 60 * MINUTE).notes
+    assert any(note.endswith(", more than a year at the present rate)") for note in notes)
 
 
 def test_undecided_metric_says_about_how_many_labels_are_missing(pipeline: Pipeline) -> None:
