@@ -11,7 +11,7 @@ from millstream.consumers.evaluation.rows import buckets
 from millstream.consumers.rollout.clusters import Clusters
 from millstream.consumers.rollout.drift import Drift, binned, drift, edges_of
 from millstream.consumers.rollout.judging import Levels
-from millstream.consumers.rollout.verdicts import Outcome, Verdict
+from millstream.consumers.rollout.verdicts import SCORE_DRIFT, Outcome, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,9 +59,9 @@ def score_verdict(settings: StepSettings, baseline: Side, candidate: Side, level
         return None
     found = score_drift(baseline, candidate, levels.rollback)
     if found is None:
-        return Verdict("score_drift", "undecided")
+        return Verdict(SCORE_DRIFT, "undecided")
     outcome: Outcome = "breach" if found.psi_at_least > most else "pass" if found.psi <= most else "undecided"
-    return Verdict("score_drift", outcome, -float(found.psi), -np.inf, -float(found.psi_at_least), limit=-most)
+    return Verdict(SCORE_DRIFT, outcome, -float(found.psi), -np.inf, -float(found.psi_at_least), limit=-most)
 
 
 def input_drifts(settings: StepSettings, reference: Reference | None, rows: Rows) -> Iterator[tuple[str, Drift]]:

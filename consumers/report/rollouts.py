@@ -57,15 +57,15 @@ def _of_candidate(found: CandidateVerdicts) -> str:
         return "too bad: " + ", ".join(map(_said, bad))
     if found.invalid:
         return f"the comparison is invalid: {' '.join(found.invalid)}"
+    good = [each for each in found.verdicts if outcome_word(each) == "pass"]
     open_ = [each for each in found.verdicts if each.outcome == "undecided"]
+    rest = len(found.verdicts) - len(good) - len(open_)  # segments that only guard
+    unknown = f"; nothing is known yet of {rest} segment{'s' if rest > 1 else ''}" if rest else ""
     if open_:
         return (
-            f"not decided yet: {len(found.verdicts) - len(open_)} of {len(found.verdicts)} metrics are good enough, open: "
-            f"{', '.join(map(_said, open_))}"
+            f"not decided yet: {len(good)} of {len(good) + len(open_)} metrics are good enough, open: "
+            f"{', '.join(map(_said, open_))}{unknown}"
         )
-    good = [each for each in found.verdicts if outcome_word(each) == "pass"]
-    rest = len(found.verdicts) - len(good)  # segments that only guard
-    unknown = f"; nothing is known yet of {rest} segment{'s' if rest > 1 else ''}" if rest else ""
     return f"all {len(good)} metrics are good enough, {found.labels:,} labels{unknown}"
 
 

@@ -174,7 +174,7 @@ def _missing_labels(steps: Steps, found: Evaluation) -> str:
 def _breached(steps: Steps, progress: Progress, found: Evaluation, bad: list[Verdict]) -> Decision:
     if steps.on_breach == "pause" and progress.state == "paused":
         return _hold(progress, f"paused: {first_of(bad, 'also too bad')}")
-    reason = first_of(bad, "also too bad", "" if bad[0].service else f"{found.labels:,} labels")
+    reason = first_of(bad, "also too bad", f"{found.labels:,} labels" if bad[0].needs_labels else "")
     if steps.on_breach == "rollback":
         return Decision("rollback", reason, replace(progress, state="rolled_back", share=0))
     return Decision("pause", reason, replace(progress, state="paused"))

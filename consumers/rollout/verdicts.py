@@ -18,6 +18,8 @@ Outcome = Literal["pass", "breach", "undecided"]
 NOT_KNOWN: Final = "not known yet"
 NO_DATA: Final = "no data"
 """In place of an outcome: one version has no events that count."""
+SCORE_DRIFT: Final = "score_drift"
+"""How far the candidate's scores are from the baseline's. It counts as quality, but needs no labels."""
 MOST_TIMES: Final = 100.0
 """A latency that may be more than so many times, or less than one part in so many, of the baseline's is not known yet."""
 _MOST_NAMED: Final = 3  # verdicts beside the decisive one that a reason names
@@ -37,6 +39,11 @@ class Verdict:
     service: bool = False
     # The benefit that the bounds were compared with; None: not known, as in verdicts that were read from a topic.
     limit: float | None = field(default=None, compare=False)
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether it is based on labels."""
+        return not self.service and self.metric != SCORE_DRIFT
 
     def words(self) -> str:
         """One line: the outcome, the figure, what is known of it, and the limit."""
@@ -61,8 +68,8 @@ def outcome_word(verdict: Verdict) -> str:
     """The outcome as people understand it: a segment that only guards passes also while nothing is known of it."""
     if verdict.outcome == "breach":
         return verdict.outcome
-    if verdict.estimate is None:
-        return NO_DATA
+    if verdict.estimate is None and verdict.metric != SCORE_DRIFT:
+        return NO_DATA  # an index of drift may also lack only enough scores, or scores that differ
     if verdict.segment is not None and not _is_known(verdict.lower):
         return "undecided"
     return verdict.outcome
@@ -115,8 +122,8 @@ def first_of(verdicts: Sequence[Verdict], others: str, basis: str = "") -> str:
 
 
 def closest(verdicts: Sequence[Verdict]) -> Verdict:
-    """Of verdicts that pass, the one that decided: of the quality, if there is one, that with the least room to its limit."""
-    return min(verdicts, key=lambda own: (own.service, _room(own)))
+    """Of verdicts that pass, the one that decided: of those that need labels, if there is one, that with the least room."""
+    return min(verdicts, key=lambda own: (not own.needs_labels, _room(own)))
 
 
 def _room(verdict: Verdict) -> float:

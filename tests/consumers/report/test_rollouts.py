@@ -74,6 +74,14 @@ def step(*verdicts: Verdict, invalid: tuple[str, ...] = ()) -> StepFigures:
             step(*GOOD, Verdict("accuracy", "pass", None, float("-inf"), float("inf"), segment="country=IT")),
             "all 3 metrics are good enough, 480 labels; nothing is known yet of 1 segment",
         ),
+        (
+            step(
+                *GOOD,
+                Verdict("nan", "undecided"),
+                Verdict("accuracy", "pass", None, float("-inf"), float("inf"), segment="country=IT"),
+            ),
+            "not decided yet: 3 of 4 metrics are good enough, open: nan; nothing is known yet of 1 segment",
+        ),
         (step(*GOOD, BAD), "too bad: accuracy in country=FR -0.2 [-0.3, -0.1]"),
         (step(*GOOD, BAD, invalid=("The split is off.",)), "the comparison is invalid: The split is off."),
         (step(*GOOD, invalid=("The split is off.",)), "the comparison is invalid: The split is off."),

@@ -65,6 +65,16 @@ def test_metric_of_quality_with_the_least_room_decided() -> None:
     assert closest(METRICS[:2]).metric == "errors"
 
 
+def test_drift_of_scores_is_not_based_on_labels() -> None:
+    drift = replace(METRICS[2], outcome="breach")
+    progress = started(CANARY, "delay:2", 0).progress
+    back = decided(CANARY, progress, Evaluation(progress.epoch, 1, 0, (*METRICS[:2], drift)))
+    assert back.reason == "score_drift is too bad: benefit -0.01, at most -0.001, limit -0.25"
+    assert closest(METRICS[:3]).metric == "errors"
+    assert outcome_word(Verdict("score_drift", "undecided")) == "undecided"
+    assert outcome_word(Verdict("accuracy", "undecided")) == "no data"
+
+
 def test_reason_is_one_sentence_with_the_figure_the_limit_and_the_counts() -> None:
     progress = started(CANARY, "delay:2", 0).progress
     step = decided(CANARY, progress, Evaluation(progress.epoch, 1, 4712, METRICS))
