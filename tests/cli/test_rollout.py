@@ -684,7 +684,7 @@ def test_check_says_what_the_error_of_a_number_needs(tmp_path: Path, capsys: pyt
     assert cli.run(["check", str(service.file), "--offline"]) == 0
     shown = capsys.readouterr().out
     assert "`bound`" not in shown
-    section["metrics"]["absolute_error"] = {"margin": 0.5, "minimum_effect": 0.2}
+    section |= {"metrics": {"absolute_error": {"margin": 0.5, "minimum_effect": 0.2}}}
     service = service_of(tmp_path / "effect", section=section, **shadowed)
     assert cli.run(["check", str(service.file), "--offline"]) == 0
     told = capsys.readouterr().out

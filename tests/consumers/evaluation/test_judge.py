@@ -14,7 +14,7 @@ from millstream.consumers.evaluation.judge import levels_of
 from millstream.consumers.evaluation.rows import Rows, empty_events
 from millstream.consumers.evaluation.settings import shadow_record, step_settings
 from millstream.consumers.evaluation.step_state import StepState
-from millstream.consumers.rollout.clusters import Clusters
+from millstream.consumers.rollout.clusters import BUCKETS, Clusters
 from millstream.consumers.rollout.progress import Progress
 from millstream.consumers.rollout.record import RolloutVariant
 from millstream.consumers.rollout.slots import SlotRange, reallocated, whole
@@ -234,8 +234,8 @@ def test_keys_of_this_step_alone_make_no_forecast_if_earlier_steps_had_some(pipe
     """The ratio is over all steps, and the keys of earlier ones are not known any more."""
     progress = Progress("m:2", step=1, share=3000, since=SINCE, epoch=2, attempts=(1, 1))
     settings = step_settings(pipeline, record_of(strategy_state=progress.to_json()))
-    earlier = Clusters(np.full(300, 1.5), 5.0 * (np.arange(300) % 10 < 3))  # 300 keys with 5 events each
-    earlier = Clusters(*(np.pad(own, (0, 724)) for own in (earlier.counts, earlier.sums)))
+    is_key = np.arange(BUCKETS) < 300  # with 5 events each
+    earlier = Clusters(np.where(is_key, 1.5, 0.0), np.where(is_key & (np.arange(BUCKETS) % 10 < 3), 5.0, 0.0))
     said = ratio_fault(pipeline, 30, state=StepState(settings, {"canary": earlier}))
     assert said.endswith("; events of one key prove little more than one event: more keys are needed")
 
