@@ -50,19 +50,17 @@ class BoundedCalls:
     """Runs each call in a thread of its own, and gives up on one that makes no progress. Threads may share it.
 
     Calls may overlap: a look at the versions doesn't wait for a large download. A call can't be stopped from outside. So while
-    a call that was given up still hangs, no other one begins: otherwise, a source that hangs for a day would leave thousands of
-    threads.
+    a call that was given up still hangs, no other one to the same place begins, also not from another object: otherwise, a place
+    that hangs for a day would leave thousands of threads.
     """
 
     def __init__(self, what: str, quiet: float) -> None:
         """Args:
-        what: what is called, for messages.
+        what: the place that is called, for messages.
         quiet: seconds without progress after which a call is given up.
         """
         self._what = what
         self._quiet = quiet
-        self._guard = threading.Lock()
-        self._given_up: list[threading.Thread] = []
 
     def run(self, call: Callable[[Progress], T]) -> T:
         """What the call returns. It gets a `Progress`, which counts from now.
@@ -71,21 +69,41 @@ class BoundedCalls:
             SourceUnavailable: it makes no progress, or an earlier call still hangs.
             Exception: the call's own.
         """
-        with self._guard:
-            self._given_up = [thread for thread in self._given_up if thread.is_alive()]
-            if self._given_up:
-                raise SourceUnavailable(f"{self._what} has not answered an earlier request yet. Check that it runs.")
+        if _GIVEN_UP.hang(self._what):
+            raise SourceUnavailable(f"{self._what} has not answered an earlier request yet. Check that it runs.")
         outcome: _Outcome[T] = _Outcome(call)
         thread = threading.Thread(target=outcome.run, name="model source", daemon=True)
         thread.start()
         while not outcome.done.wait(CHECK_EVERY):
             if outcome.progress.quiet() > self._quiet:
-                with self._guard:
-                    self._given_up.append(thread)
+                _GIVEN_UP.add(self._what, thread)
                 raise SourceUnavailable(
                     f"{self._what} has not answered for {self._quiet:g} s. Check that it runs, and that this machine reaches it."
                 )
         return outcome.result()
+
+
+class _GivenUp:
+    """The threads of calls that were given up, by place. A process may open several sources of one place."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads: dict[str, list[threading.Thread]] = {}
+
+    def add(self, place: str, thread: threading.Thread) -> None:
+        with self._lock:
+            self._threads.setdefault(place, []).append(thread)
+
+    def hang(self, place: str) -> bool:
+        """Whether one of the place's still hangs."""
+        with self._lock:
+            alive = [thread for thread in self._threads.pop(place, ()) if thread.is_alive()]
+            if alive:
+                self._threads[place] = alive
+            return bool(alive)
+
+
+_GIVEN_UP = _GivenUp()
 
 
 class _Outcome(Generic[T]):

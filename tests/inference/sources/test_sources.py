@@ -370,6 +370,8 @@ def test_call_that_hangs_is_given_up_and_no_other_one_begins() -> None:
         calls.run(hangs)
     with pytest.raises(SourceUnavailable, match="the store has not answered an earlier request yet"):
         calls.run(hangs)
+    with pytest.raises(SourceUnavailable, match="the store has not answered an earlier request yet"):
+        BoundedCalls("the store", quiet=0.2).run(hangs)  # as of another source of this place
     assert len(begun) == 1
     stop.set()
     for thread in threading.enumerate():
@@ -393,7 +395,7 @@ def test_long_call_holds_up_no_other_one() -> None:
 
 
 def test_call_that_was_given_up_does_not_disturb_one_that_has_begun() -> None:
-    calls = BoundedCalls("the store", quiet=0.5)
+    calls = BoundedCalls("another store", quiet=0.5)
     begun, given_up, found = threading.Event(), threading.Event(), []
 
     def downloads(progress: Progress) -> str:
@@ -425,15 +427,13 @@ def test_folder_on_a_drive_that_hangs_is_given_up_whatever_is_asked(tmp_path: Pa
         lambda source: source.fetch("m", 1),
         lambda source: source.read((tmp_path / "m" / "1" / "model.onnx").read_bytes),
     ]
-    sources = [FolderSource(tmp_path, quiet=0.2) for _ in asks]
-    with HungFolder(tmp_path):
-        for ask, source in zip(asks, sources, strict=True):
-            with pytest.raises(SourceUnavailable, match=r"has not answered for 0\.2 s"):
-                ask(source)
-    for thread in threading.enumerate():
-        if thread.name == "model source":
-            thread.join()
-    for ask, source in zip(asks, sources, strict=True):
+    source = FolderSource(tmp_path, quiet=0.2)
+    for ask in asks:
+        with HungFolder(tmp_path), pytest.raises(SourceUnavailable, match=r"has not answered for 0\.2 s"):
+            ask(source)
+        for thread in threading.enumerate():
+            if thread.name == "model source":
+                thread.join()
         ask(source)
 
 
@@ -465,7 +465,7 @@ def test_call_with_progress_is_not_given_up() -> None:
             progress.add(1)  # type: ignore[attr-defined]
         return "done"
 
-    assert BoundedCalls("the store", quiet=0.4).run(slow) == "done"
+    assert BoundedCalls("a slow store", quiet=0.4).run(slow) == "done"
 
 
 def test_file_that_a_folder_links_to_elsewhere_is_refused_with_checksums(tmp_path: Path) -> None:
