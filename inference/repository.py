@@ -17,6 +17,8 @@ from millstream.inference.model_id import ModelId
 from millstream.inference.overrides import Fields
 from millstream.inference.server_section import ServerSection
 from millstream.inference.signature import Signature
+from millstream.inference.sources.listing import folders_in
+from millstream.inference.sources.progress import Progress
 from millstream.inference.tensor_inputs import Place, listed
 from millstream.inference.version_number import version_number
 from millstream.schemas.wording import dotted, meant, shown
@@ -239,11 +241,10 @@ def _model_folder(repository: Path, name: str) -> Path:
     )
 
 
-def versions_in(folder: Path) -> list[int]:
+def versions_in(folder: Path, progress: Progress | None = None) -> list[int]:
     """The numbers of the versions in a model's folder, ascending. Raises OSError."""
-    return sorted(
-        number for path in folder.iterdir() if path.is_dir() and (number := version_number(path.name)) is not None
-    )
+    numbers = map(version_number, folders_in(folder, progress or Progress()))
+    return sorted(number for number in numbers if number is not None)
 
 
 def _chosen(folder: Path, name: str, version: int | None, named_at: str, advice: str) -> int:

@@ -4,6 +4,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from millstream.inference.combined.combination import NamedMember
+from millstream.inference.combined.tenants import first_tenant, versions_of
 from millstream.inference.overrides import Fields
 from millstream.inference.repository import NAME_VERSION, ModelVersion, load_version, read_version
 from millstream.inference.sources.choice import Repository, open_source
@@ -102,6 +103,18 @@ class PipelineModels:
         """A model of a tenant. Raises as `primary` does."""
         return self._loaded(name, version, ("models", "tenants"), None)
 
+    def first_tenant(self, name: str) -> tuple[str, int] | None:
+        """See `tenants.first_tenant`. Raises SourceUnavailable, and ModelConfigError: this user may not read the folder."""
+        repository = self.pipeline.model.repository
+        assert isinstance(repository, Path)  # see `pipeline.conflicts`
+        return self.source.read(partial(first_tenant, repository, name))
+
+    def tenant_versions(self, name: str) -> list[int]:
+        """See `tenants.versions_of`. Raises as `first_tenant` does."""
+        repository = self.pipeline.model.repository
+        assert isinstance(repository, Path)  # see `pipeline.conflicts`
+        return self.source.read(partial(versions_of, repository, name))
+
     def _loaded(
         self, name: str, wanted: Wanted, section: Loc, fields: Fields | None, advice: str = NAME_VERSION
     ) -> ModelVersion:
@@ -111,7 +124,7 @@ class PipelineModels:
             # In a folder, `load_version` finds the version, and says what to do about what lies there in its place.
             mapped_at = self._mapped_at(section, fields)
             found = self.source.read(
-                lambda: load_version(where, name, wanted, fields, mapped_at, place, pipeline.environ, advice)
+                lambda _: load_version(where, name, wanted, fields, mapped_at, place, pipeline.environ, advice)
             )
             self.source.fetch(name, found.version)  # checks its files, if it has checksums
             return found
@@ -122,7 +135,7 @@ class PipelineModels:
         mapped_at = self._mapped_at(section, fields)
         remote = self.source.remote
         return self.source.read(
-            lambda: read_version(folder, name, version, fields, mapped_at, self.pipeline.environ, remote=remote)
+            lambda _: read_version(folder, name, version, fields, mapped_at, self.pipeline.environ, remote=remote)
         )
 
     def _mapped_at(self, section: Loc, fields: Fields | None) -> partial[str]:

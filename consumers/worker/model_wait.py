@@ -42,11 +42,14 @@ def fetch_models(pipeline: Pipeline, health: Health, metrics: Metrics, *, dedica
 def _fetches(models: PipelineModels, *, dedicated: bool) -> Iterator[Callable[[], object]]:
     """Calls that fetch each model."""
     pipeline = models.pipeline
-    members = {} if pipeline.models is None else pipeline.models.members
-    for place, named in members.items():
-        yield partial(models.fetch_member, named, place)
-    if not members:
+    if pipeline.models is None:
         yield models.fetch_primary
+    else:
+        for place, named in pipeline.models.members.items():
+            yield partial(models.fetch_member, named, place)
+        tenants = pipeline.models.tenants
+        if tenants is not None and tenants.default is None:
+            yield partial(models.first_tenant, tenants.name)
     for shadow in pipeline.shadows:
         if shadow.dedicated is dedicated:
             yield partial(models.fetch_shadow, shadow)

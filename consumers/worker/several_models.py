@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 
 from millstream.consumers.decode.named_fields import time_format
 from millstream.consumers.errors import PlanError
@@ -21,7 +20,7 @@ from millstream.inference.combined.combination import (
 from millstream.inference.combined.combining import Source
 from millstream.inference.combined.routing import NO_MODEL, ByRules, ByValue, Choice, Condition
 from millstream.inference.combined.routing_key import key_input, number_input
-from millstream.inference.combined.tenants import Tenants, first_tenant, versions_of
+from millstream.inference.combined.tenants import Tenants
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.interface import ModelExecutor
@@ -111,31 +110,29 @@ class _Loading:
 
     def tenants(self, models: Models) -> Tenants:
         """The models of tenants."""
-        section, repository = models.tenants, models.repository
+        section = models.tenants
         assert section is not None
-        assert isinstance(repository, Path)  # see `pipeline.conflicts`
-        source = self._repository.source
         default = None if section.default is None else self._model(section.default, "tenants", "default")
         pattern = default
         if pattern is None:
-            first = source.read(lambda: first_tenant(repository, section.name))
+            first = self._repository.first_tenant(section.name)
             if first is None:
                 raise PlanError(
                     f"{self._pipeline.at('models', 'tenants', 'name')}: expected at least one model named {section.name} in "
-                    f"{repository}, to know the inputs of all; found none. Put one there, or name a `default`."
+                    f"{models.repository}, to know the inputs of all; found none. Put one there, or name a `default`."
                 )
-            pattern = self._load(first, max(source.read(lambda: versions_of(repository, first))))
+            pattern = self._load(*first)
         return Tenants(
             field=section.field,
             key=key_input(section.field, self._pipeline.at("models", "tenants", "field")),
             name=section.name,
-            versions=lambda name: source.read(lambda: versions_of(repository, name)),
+            versions=self._repository.tenant_versions,
             pattern=pattern,
             default=default,
             memory=section.memory // models.instances,
             load=self._load,
             wanted=section.version,
-            aliases=source.aliases,
+            aliases=self._repository.source.aliases,
             place=self._pipeline.at("models", "tenants", "version"),
         )
 

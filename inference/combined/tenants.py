@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from dataclasses import field as with_default
 from functools import partial
@@ -20,6 +20,8 @@ from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, S
 from millstream.inference.repository import ModelVersion, versions_in
 from millstream.inference.signature import TensorInput, TensorOutput
 from millstream.inference.sources.interface import LATEST
+from millstream.inference.sources.listing import folders_in
+from millstream.inference.sources.progress import Progress
 from millstream.inference.sources.wanted import version_of
 
 TENANT = "{tenant}"
@@ -126,18 +128,25 @@ def _reading(name: str) -> Iterator[None]:
         raise ExecutorUnavailable(str(error)) from error
 
 
-def versions_of(repository: Path, name: str) -> list[int]:
+def versions_of(repository: Path, name: str, progress: Progress) -> list[int]:
     """The numbers of a model's versions, ascending; empty: there is no such model. Raises OSError."""
-    folder = repository / name
-    return versions_in(folder) if folder.is_dir() else []
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return versions_in(repository / name, progress)
+    return []
 
 
-def first_tenant(repository: Path, name: str) -> str | None:
-    """The name of the first model in the repository that is of a tenant; None: there is none. `name`: see `Tenants`."""
+def first_tenant(repository: Path, name: str, progress: Progress) -> tuple[str, int] | None:
+    """The first model in the repository that is of a tenant, and its newest version; None: there is none. Raises OSError.
+
+    `name`: see `Tenants`.
+    """
     head, tail = name.split(TENANT)
-    there = sorted(path.name for path in repository.iterdir() if path.is_dir()) if repository.is_dir() else []
+    there: list[str] = []
+    with suppress(FileNotFoundError, NotADirectoryError):
+        there = sorted(folders_in(repository, progress))
     fitting = [each for each in there if each.startswith(head) and each.endswith(tail) and len(each) > len(head + tail)]
-    return next((each for each in fitting if versions_of(repository, each)), None)
+    found = ((each, versions_of(repository, each, progress)) for each in fitting)
+    return next(((each, versions[-1]) for each, versions in found if versions), None)
 
 
 def size_of(model: ModelVersion) -> int:

@@ -74,9 +74,9 @@ class CachedSource:
         place = f"model `{name}` version {version} of {self._place.url}"
         return self._cache.add(key, found.size, lambda folder: self._fill(folder, name, version, found, place), place)
 
-    def read(self, call: Callable[[], T]) -> T:
+    def read(self, call: Callable[[Progress], T]) -> T:
         """See `ModelSource`. The cache is on this machine."""
-        return call()
+        return call(Progress())
 
     def release(self, folder: Path) -> None:
         """See `ModelSource`."""

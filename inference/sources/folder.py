@@ -12,6 +12,7 @@ from millstream.inference.repository import TRITON_FILE, versions_in
 from millstream.inference.sources.aliases import ALIASES_FILE, parsed_aliases
 from millstream.inference.sources.checksums import COMPILED, check_sums, sha256_of
 from millstream.inference.sources.interface import Wanted
+from millstream.inference.sources.listing import folders_in
 from millstream.inference.sources.no_version import no_such_model, no_such_version
 from millstream.inference.sources.progress import QUIET_TIMEOUT, BoundedCalls, Progress
 
@@ -39,9 +40,9 @@ class FolderSource:
         """See `ModelSource`. A fingerprint is computed when it is looked up."""
         folder = self._folder / name
         try:
-            numbers = self._bounded(lambda _: versions_in(folder))
+            numbers = self._bounded(partial(versions_in, folder))
         except (FileNotFoundError, NotADirectoryError):
-            raise no_such_model(name, str(self._folder), self._bounded(lambda _: self._names())) from None
+            raise no_such_model(name, str(self._folder), self._bounded(self._names)) from None
         return _Fingerprints(self, name, numbers)
 
     def aliases(self, name: str) -> Mapping[str, int]:
@@ -63,12 +64,17 @@ class FolderSource:
         if not self._bounded(lambda _: folder.is_dir()):
             raise no_such_version(name, version, str(self._folder), list(self.versions(name)))
         place = f"model `{name}` version {version} ({folder})"
-        self._bounded(lambda progress: check_sums(folder, place, partial(self._sum, progress=progress)))
+        try:
+            self._bounded(lambda progress: check_sums(folder, place, partial(self._sum, progress=progress)))
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise SourceUnavailable(
+                f"{place}: {error.filename} vanished while the version was checked. Is somebody removing or replacing it?"
+            ) from None
         return folder
 
-    def read(self, call: Callable[[], T]) -> T:
+    def read(self, call: Callable[[Progress], T]) -> T:
         """See `ModelSource`."""
-        return self._bounded(lambda _: call())
+        return self._bounded(call)
 
     def folder(self, name: str, version: int) -> Path:
         """Where a version is, if it is there."""
@@ -123,8 +129,8 @@ class FolderSource:
             before = self._sums[path] = (seen, sha256_of(path, progress.add))
         return before[1]
 
-    def _names(self) -> list[str] | None:
-        return [path.name for path in self._folder.iterdir() if path.is_dir()] if self._folder.is_dir() else None
+    def _names(self, progress: Progress) -> list[str] | None:
+        return list(folders_in(self._folder, progress)) if self._folder.is_dir() else None
 
 
 class _Fingerprints(Mapping[int, str]):

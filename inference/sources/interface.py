@@ -42,8 +42,8 @@ class ModelSource(Protocol):
             SourceUnavailable: the source does not answer, or there is no room on the disk.
         """
 
-    def read(self, call: Callable[[], T]) -> T:
-        """What the call returns, which reads small files of a version that `fetch` gave, or looks for them.
+    def read(self, call: Callable[[Progress], T]) -> T:
+        """What the call returns, which reads small files of a version that `fetch` gave, or lists folders.
 
         Raises:
             SourceUnavailable: the files lie in the repository itself, and it does not answer.

@@ -15,6 +15,7 @@ from millstream.pipeline.loading import load_pipeline
 from tests.broker.clients import produce
 from tests.consumers.processes import Worker
 from tests.consumers.service import vector_service
+from tests.consumers.several_service import several_service, write_onnx
 from tests.faults.hung_folder import HungFolder
 
 if TYPE_CHECKING:
@@ -54,4 +55,20 @@ def test_worker_that_starts_waits_then_runs(kafka: Broker, tmp_path: Path, versi
             worker.wait_ready(90)
             assert "works again" in worker.log
             service.wait_written(EVENTS)
+            assert worker.stop() == 0
+
+
+@pytest.mark.full
+@pytest.mark.broker
+def test_worker_of_tenants_that_starts_waits_then_runs(kafka: Broker, tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    write_onnx(folder, "churn-a", 2)
+    service = several_service(tmp_path, kafka, {"tenants": {"field": "who", "name": "churn-{tenant}"}})
+    with ExitStack() as drive:
+        drive.enter_context(HungFolder(folder))
+        with Worker(service.file) as worker:
+            worker.wait_for(lambda: f"model repository {folder} has not answered for 30 s" in worker.log, 90, "waiting")
+            assert worker.get("/ready")[0] == 503
+            drive.close()
+            worker.wait_ready(90)
             assert worker.stop() == 0

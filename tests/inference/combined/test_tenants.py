@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +24,7 @@ from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.interface import ANSWERED_BY
 from millstream.inference.repository import load_version
 from millstream.inference.sources.folder import FolderSource
+from millstream.inference.sources.progress import Progress
 from tests.consumers.several_service import write_onnx
 from tests.inference.combined.scaling import results_of, version
 
@@ -34,7 +37,7 @@ def tenants(repository: Path, name: str = "churn-{tenant}") -> Tenants:
         "who",
         key,
         name,
-        partial(versions_of, repository),
+        lambda name: versions_of(repository, name, Progress()),
         pattern,
         pattern,
         2**30,
@@ -57,16 +60,32 @@ def test_hostile_texts_have_no_model(tenant: str) -> None:
 
 
 def test_pattern_is_the_first_tenant_by_name(tmp_path: Path) -> None:
-    assert first_tenant(tmp_path / "none", "churn-{tenant}") is None
+    assert first_tenant(tmp_path / "none", "churn-{tenant}", Progress()) is None
     for name in ("churn-", "churn-b", "churn-a", "other"):
         (tmp_path / name).mkdir()
-    assert first_tenant(tmp_path, "churn-{tenant}") is None
+    assert first_tenant(tmp_path, "churn-{tenant}", Progress()) is None
     for name in ("churn-b", "other", "churn-"):
         (tmp_path / name / "7").mkdir()
     (tmp_path / "churn-b" / "12").mkdir()
     (tmp_path / "churn-b" / "notes").mkdir()
-    assert first_tenant(tmp_path, "churn-{tenant}") == "churn-b"
-    assert versions_of(tmp_path, "churn-b")[-1] == 12
+    assert first_tenant(tmp_path, "churn-{tenant}", Progress()) == ("churn-b", 12)
+
+
+def test_many_tenants_on_a_slow_drive_are_listed_as_long_as_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tenant in range(15):
+        (tmp_path / f"churn-{tenant:02}" / "1").mkdir(parents=True)
+    pause, scandir = threading.Event(), os.scandir
+
+    @contextmanager
+    def slow(folder: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with scandir(folder) as entries:
+            yield (entry for entry in entries if not pause.wait(0.05))
+
+    monkeypatch.setattr(os, "scandir", slow)
+    source = FolderSource(tmp_path, quiet=0.5)
+    assert source.read(partial(first_tenant, tmp_path, "churn-{tenant}")) == ("churn-00", 1)
 
 
 def inputs_of(*events: tuple[str, float]) -> Any:

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from millstream.inference.errors import ModelConfigError, SourceUnavailable
 from millstream.inference.sources import folder
 from millstream.inference.sources.aliases import parsed_aliases
-from millstream.inference.sources.checksums import CHECKSUMS_FILE, sums_of
+from millstream.inference.sources.checksums import CHECKSUMS_FILE, sha256_of, sums_of
 from millstream.inference.sources.choice import Repository, open_source
 from millstream.inference.sources.client_options import nested
 from millstream.inference.sources.folder import FolderSource
+from millstream.inference.sources.listing import folders_in
 from millstream.inference.sources.object_store import ObjectStore
 from millstream.inference.sources.progress import BoundedCalls, Progress
 from millstream.inference.sources.secrets import redacted
@@ -425,7 +426,7 @@ def test_folder_on_a_drive_that_hangs_is_given_up_whatever_is_asked(tmp_path: Pa
         lambda source: source.versions("m"),
         lambda source: source.aliases("m"),
         lambda source: source.fetch("m", 1),
-        lambda source: source.read((tmp_path / "m" / "1" / "model.onnx").read_bytes),
+        lambda source: source.read(lambda _: (tmp_path / "m" / "1" / "model.onnx").read_bytes()),
     ]
     source = FolderSource(tmp_path, quiet=0.2)
     for ask in asks:
@@ -435,6 +436,31 @@ def test_folder_on_a_drive_that_hangs_is_given_up_whatever_is_asked(tmp_path: Pa
             if thread.name == "model source":
                 thread.join()
         ask(source)
+
+
+def test_file_that_vanishes_while_the_version_is_checked_may_be_a_matter_of_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = tmp_path / "m" / "1"
+    version.mkdir(parents=True)
+    for name in ("SHA256SUMS", "a", "b"):
+        (version / name).write_bytes(b"")
+
+    def replacing(path: Path, on_piece: Callable[[int], object]) -> str:
+        (version / "b").unlink(missing_ok=True)
+        return sha256_of(path, on_piece)
+
+    monkeypatch.setattr(folder, "sha256_of", replacing)
+    with pytest.raises(SourceUnavailable, match=rf"model `m` version 1 .*{version / 'b'} vanished while"):
+        FolderSource(tmp_path).fetch("m", 1)
+
+
+def test_links_that_lead_nowhere_are_no_models(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "to-m").symlink_to(tmp_path / "m")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "gone").symlink_to(tmp_path / "nothing")
+    assert sorted(folders_in(tmp_path, Progress())) == ["m", "to-m"]
 
 
 def test_folder_that_hangs_is_given_up_and_read_again_once_it_answers(tmp_path: Path) -> None:
