@@ -171,8 +171,7 @@ class MlflowRegistry:
     @contextmanager
     def _settings(self) -> Iterator[None]:
         """The environment that MLflow's client reads: it takes its credentials and its time limits from nowhere else."""
-        bounds = {name: value for name, value in _BOUNDS.items() if name not in os.environ}
-        with _ENVIRONMENT.having({**bounds, **self._environment}):
+        with _ENVIRONMENT.having(self._environment, unless_set=_BOUNDS):
             yield
 
 
@@ -185,10 +184,11 @@ class _Environment:
         self._before: dict[str, str | None] = {}
 
     @contextmanager
-    def having(self, wanted: Mapping[str, str]) -> Iterator[None]:
-        """Set these variables meanwhile."""
-        with self._lock:
+    def having(self, wanted: Mapping[str, str], *, unless_set: Mapping[str, str]) -> Iterator[None]:
+        """Set these variables meanwhile; those of `unless_set` only if the environment lacks them."""
+        with self._lock:  # while another user has them set, they stay until both have ended
             self._users += 1
+            wanted = {name: value for name, value in unless_set.items() if name not in os.environ} | dict(wanted)
             for name in wanted.keys() - self._before.keys():
                 self._before[name] = os.environ.get(name)
             os.environ.update(wanted)
