@@ -77,34 +77,35 @@ class StepEvaluator:
         self._earlier = earlier_ratios(steps, record.rollout, settings.epoch)
         self._most_before = most_before(settings, steps)
         self._reference: Reference | None = None
+        self._label_topic = "" if pipeline.labels is None else pipeline.labels.topic
         self._open(settings)
 
     def _open(self, settings: StepSettings) -> None:
-        """Begin to read. Raises as the constructor."""
+        """Begin to read. If that fails, nothing has changed. Raises as the constructor."""
         pipeline, store = self._pipeline, self._store
-        self.settings, self.state = settings, StepState(settings, self._earlier)
-        predictions = PredictionIntake(self.state, store, pipeline.output.format)
-        self.intakes: dict[str, Callable[[Fetched], Rows]] = {}  # by topic, except for the labels
+        state = StepState(settings, self._earlier)
+        predictions = PredictionIntake(state, store, pipeline.output.format)
+        intakes: dict[str, Callable[[Fetched], Rows]] = {}
         if settings.paired:
-            self.intakes[pipeline.comparison.topic] = ComparisonIntake(self.state, store).rows
+            intakes[pipeline.comparison.topic] = ComparisonIntake(state, store).rows
         else:
-            self.intakes[pipeline.output.topic] = predictions.rows
-            self.intakes[pipeline.dead_letters.topic] = LetterIntake(self.state, store).rows
-        self._refreshed = time.monotonic()
-        self._undone = deque[_Undone]()
-        self._labels: LabelReading | None = None
+            intakes[pipeline.output.topic] = predictions.rows
+            intakes[pipeline.dead_letters.topic] = LetterIntake(state, store).rows
         client = pipeline.client_config()
-        self._events = SinceReader(client, dict.fromkeys(self.intakes, settings.begin))
+        events = SinceReader(client, dict.fromkeys(intakes, settings.begin))
         try:
             if settings.fields and self._reference is None:
                 self._reference = read_reference(client, pipeline.output.topic, settings, predictions.reference)
-            self.state.reference = self._reference
-            if pipeline.labels is not None:
-                self._labels = LabelReading(pipeline, settings, store)
-                self._label_topic = pipeline.labels.topic
+            state.reference = self._reference
+            labels = None if pipeline.labels is None else LabelReading(pipeline, settings, store)
         except BaseException:
-            self.close()
+            events.close()
             raise
+        self.settings, self.state = settings, state
+        self.intakes = intakes  # by topic, except for the labels
+        self._events, self._labels = events, labels
+        self._undone = deque[_Undone]()
+        self._refreshed = time.monotonic()
 
     def advance(self, timeout: float) -> int:
         """Read what is there. Returns the number of records read; 0 at the end of all topics.
@@ -178,9 +179,7 @@ class StepEvaluator:
 
     def close(self) -> None:
         """Close the connections."""
-        self._events.close()
-        if self._labels is not None:
-            self._labels.close()
+        _close(self._events, self._labels)
 
     def __enter__(self) -> Self:
         return self
@@ -193,8 +192,9 @@ class StepEvaluator:
         before = next_before(self.settings, self._most_before, self.state.events_before)
         if before <= self.settings.before:
             return False
-        self.close()
+        events, labels = self._events, self._labels
         self._open(replace(self.settings, before=before))
+        _close(events, labels)
         return True
 
     def _read_events(self) -> int:
@@ -241,6 +241,12 @@ class StepEvaluator:
             for reader in (self._events, self._labels):
                 if reader is not None:
                     reader.refresh()
+
+
+def _close(events: SinceReader, labels: LabelReading | None) -> None:
+    events.close()
+    if labels is not None:
+        labels.close()
 
 
 def _rows(intake: Callable[[Fetched], Rows], fetched: Fetched, broken: list[str]) -> list[Rows]:

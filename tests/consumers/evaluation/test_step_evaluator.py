@@ -6,7 +6,7 @@ import threading
 import time
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import KafkaException, Producer
@@ -24,6 +24,7 @@ from millstream.consumers.rollout.progress import Progress
 from millstream.consumers.rollout.slots import whole
 from millstream.consumers.schema_store import open_store
 from millstream.pipeline.shares import SLOTS
+from millstream.schemas.errors import SchemaUnavailable
 from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.since_reader import SinceReader
 from tests.broker.clients import create_topic, produce, read_all, wait_until
@@ -131,6 +132,19 @@ def test_as_much_of_the_last_step_is_read_at_100_percent_as_has_enough_events(
     with StepEvaluator(pipeline, record_of(ranges=whole(1), strategy_state=progress.to_json())) as evaluator:
         read(evaluator)
         assert evaluator.state.events_before >= 80
+        assert evaluator.settings.before == 8 * hour
+    outages = iter([None, SchemaUnavailable("the registry is away")])
+
+    def labels(*given: Any) -> LabelReading:
+        if (outage := next(outages, None)) is not None:
+            raise outage
+        return LabelReading(*given)
+
+    monkeypatch.setattr(step_evaluator, "LabelReading", labels)
+    with StepEvaluator(pipeline, record_of(ranges=whole(1), strategy_state=progress.to_json())) as evaluator:
+        with pytest.raises(SchemaUnavailable):
+            read(evaluator)
+        read(evaluator)  # it goes on where it was
         assert evaluator.settings.before == 8 * hour
 
 
