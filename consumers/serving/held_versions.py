@@ -85,29 +85,50 @@ class HeldVersions:
         failed = self._failed.get(version)
         return None if failed is None else failed.refused
 
-    def begin(self, wanted: Sequence[int], load: Callable[[int], None]) -> None:
+    def begin(self, wanted: Sequence[int], load: Callable[[int], object], ended: Callable[[], None]) -> None:
         """Run `load` for the versions to load now: those that aren't loaded, and didn't fail a short while ago.
 
         Each one runs in a thread of its own, at most `MOST_LOADS` at the same time.
+
+        Args:
+            wanted: versions, in the order in which they are to be loaded.
+            load: loads one.
+            ended: called after each load, when another one may begin.
+
+        Raises:
+            RuntimeError: the system starts no thread. The next call may begin the rest.
         """
-        with self._changing:
-            begun = [version for version in wanted if self._is_due(version)][: MOST_LOADS - len(self._loading)]
-            self._loading.update(begun)
-        for version in begun:
-            self._run(partial(self._run_one, version, load))
+        for version in wanted:
+            with self._changing:
+                begins = self._is_due(version) and len(self._loading) < MOST_LOADS
+                if begins:
+                    self._loading.add(version)
+            if begins:
+                self._begin_one(version, partial(self._run_one, version, load, ended))
 
     def wait(self) -> None:
         """Wait until no load is on its way."""
         with self._changing:
             self._changing.wait_for(lambda: not self._loading)
 
-    def _run_one(self, version: int, load: Callable[[int], None]) -> None:
+    def _begin_one(self, version: int, run: Callable[[], None]) -> None:
+        try:
+            self._run(run)
+        except RuntimeError:
+            self._end(version)
+            raise
+
+    def _run_one(self, version: int, load: Callable[[int], object], ended: Callable[[], None]) -> None:
         try:
             load(version)
         finally:
-            with self._changing:
-                self._loading.remove(version)
-                self._changing.notify_all()
+            self._end(version)
+            ended()
+
+    def _end(self, version: int) -> None:
+        with self._changing:
+            self._loading.discard(version)
+            self._changing.notify_all()
 
     def _is_due(self, version: int) -> bool:
         failed = self._failed.get(version)
@@ -169,13 +190,12 @@ class HeldVersions:
 
     def _note(self, version: int, target: Target | None, refused: NotServed) -> bool:
         """Note a failure. Returns whether its reason is another one than before."""
-        before = self._failed.get(version)
         first, longest = RETRY
-        wait = first if before is None else min(2 * before.wait, longest)
         # Without the traceback, which refers to all that was loaded.
         refused = NotServed(refused.reason, str(refused), transient=refused.transient)
         with self._changing:
-            before = self._failed.get(version)  # it may be forgotten since
+            before = self._failed.get(version)
+            wait = first if before is None else min(2 * before.wait, longest)
             shown = ReloadError(self._name, self._metrics) if before is None else before.shown
             # Before all else, and never taken out: the other thread would take the version for one that is still being loaded.
             self._failed[version] = Failed(target, refused, self._clock() + wait, wait, shown)

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Protocol
 
 from millstream.consumers.execute.interface import Pool
@@ -147,22 +146,25 @@ class RolloutWatch:
         self._wake.set()
 
     def run(self, *, nice: bool = False) -> None:
-        """Load and unload versions until `stop` is set. `nice`: whether loading may have a lower priority."""
+        """Load and unload versions until `stop` is set. `nice`: whether that may have a lower priority."""
+        if nice:
+            lower_priority()  # also of the threads that it starts
         while not self._stop.is_set():
             self._wake.wait(LOOK_INTERVAL)
             self._wake.clear()
             if self._stop.is_set():
                 break
             try:
-                self.look_at_versions(nice=nice)
+                self.look_at_versions()
             except Exception:  # as in `follow`
                 log.exception("the versions of the rollout were not looked at")
         self._versions.wait()  # what is still being loaded can't be closed
 
-    def look_at_versions(self, *, nice: bool = False) -> None:
-        """Begin to load what is missing, and unload what nobody needs. `nice`: as in `run`."""
+    def look_at_versions(self) -> None:
+        """Begin to load what is missing, and unload what nobody needs."""
         self._unload_free()
-        self._versions.begin(self._wanted(), partial(self._load, nice=nice))
+        # After each load, another version may have its turn, or the one that was loaded is not wanted any more.
+        self._versions.begin(self._wanted(), self._load, self._wake.set)
 
     def version_of(self, key: bytes) -> LetterModel | None:
         """The version to which the newest revision routes a key. None: there is no rollout.
@@ -204,9 +206,7 @@ class RolloutWatch:
         versions = self._versions
         return [own for own in self._wanted() if versions.get(own) is None and versions.failure(own) is None]
 
-    def _load(self, version: int, *, nice: bool) -> None:
-        if nice:
-            lower_priority()
+    def _load(self, version: int) -> None:
         try:
             if self._versions.load(version):
                 if (refused := self._versions.failure(version)) is not None:
@@ -214,7 +214,6 @@ class RolloutWatch:
                 self._apply()
         except Exception:  # as in `follow`
             log.exception("the rollout was not followed")
-        self._wake.set()  # another version may wait for its turn, or this one is not wanted any more
 
     def _instead_of(self, version: int) -> str:
         """Who answers the events of a version that can't be loaded, as a sentence."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
 import weakref
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from millstream.consumers.rollout.record import RolloutRecord, RolloutVariant
 from millstream.consumers.rollout.revisions import Change, next_record
 from millstream.consumers.rollout.routing import FieldOverride
 from millstream.consumers.rollout.slots import reallocated, whole
+from millstream.consumers.serving import held_versions, loader, rollout_watch
 from millstream.consumers.serving.errors import NotServed
 from millstream.consumers.serving.held_versions import MOST_LOADS, RETRY, HeldVersions, in_thread
 from millstream.consumers.serving.loaded import Loaded
@@ -32,7 +35,7 @@ from tests.consumers.in_memory import batch_of
 from tests.consumers.measured import Measured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from millstream.consumers.execute.interface import Pool
     from millstream.inference.repository import ModelVersion
@@ -194,9 +197,9 @@ def test_without_a_rollout_the_baseline_answers_and_nothing_is_loaded() -> None:
 
 
 @contextmanager
-def threads_of(scene: Scene) -> Iterator[None]:
+def threads_of(scene: Scene, *, nice: bool = False) -> Iterator[None]:
     """The watch's threads run. At the end, nothing that is loaded hangs any more."""
-    threads = [threading.Thread(target=run) for run in (scene.watch.follow, scene.watch.run)]
+    threads = [threading.Thread(target=run) for run in (scene.watch.follow, partial(scene.watch.run, nice=nice))]
     for thread in threads:
         thread.start()
     try:
@@ -533,6 +536,51 @@ def test_few_versions_are_loaded_at_the_same_time() -> None:
     scene.look()
     scene.versions.wait()
     assert scene.loaded() == list(versions)
+
+
+def test_version_waits_for_its_turn_only_until_another_one_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_versions, "MOST_LOADS", 1)
+    monkeypatch.setattr(rollout_watch, "LOOK_INTERVAL", 15.0)
+    scene = Scene(record_of(50, 25, 25, versions=(1, 2, 3)), loads=False, in_threads=True)
+    with threads_of(scene):
+        wait_until(lambda: scene.loaded() == [1, 2, 3], 10, "both versions")
+        scene.stop.set()
+        scene.shift(100, 0, 0)  # wakes the watch
+
+
+def test_version_is_loaded_later_if_the_system_starts_no_thread() -> None:
+    scene = Scene(record_of(50, 50), loads=False)
+    starts = iter([False, True])
+
+    def run(load: Callable[[], None]) -> None:
+        if not next(starts):
+            raise RuntimeError("can't start new thread")
+        load()
+
+    versions = HeldVersions(scene.opened, lambda own: Target(own, "a"), scene, scene.metrics, run=run)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        versions.begin([2], versions.load, lambda: None)
+    versions.begin([2], versions.load, lambda: None)
+    assert versions.get(2) is not None
+    versions.wait()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, a thread has no priority of its own")
+def test_loading_and_unloading_may_have_a_lower_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(record_of(50, 50), loads=False, in_threads=True)
+    found: dict[str, int] = {}
+
+    def note(what: str) -> None:
+        found[what] = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    scene.on_load = lambda: note("load")
+    monkeypatch.setattr(held_versions, "give_memory_back", lambda: note("unload"))
+    monkeypatch.setattr(loader, "NICE_INCREMENT", 19)
+    with threads_of(scene, nice=True):
+        wait_until(lambda: scene.loaded() == [1, 2], 30, "version 2")
+        scene.shift(100, 0, state="rolled_back")
+        wait_until(lambda: "unload" in found, 30, "version 2 to be unloaded")
+    assert found == {"load": 19, "unload": 19}
 
 
 def test_version_that_hangs_while_it_is_loaded_does_not_keep_the_baseline_from_answering(
