@@ -82,7 +82,7 @@ class VersionCheck:
             if begins:
                 self._checking.add(asked)
         if begins:
-            self._run(lambda: self._look(asked, current))
+            self._begin(asked, current)
         with self._lock:
             if self._found is not None:
                 return self._found
@@ -91,8 +91,13 @@ class VersionCheck:
             others = ", ".join(sorted({str(own) for own, _ in self._checking}))
             return f"version {version} waits: the checks of version {others} have not ended yet"
 
-    def _look(self, asked: tuple[int, RolloutVariant | None], current: RolloutRecord | None) -> None:
-        found = self._checked(asked[0], current)
+    def _begin(self, asked: tuple[int, RolloutVariant | None], current: RolloutRecord | None) -> None:
+        try:
+            self._run(lambda: self._end(asked, self._checked(asked[0], current)))
+        except RuntimeError as error:  # the system starts no thread
+            self._end(asked, Refusal(f"version {asked[0]} does not start: it can't be checked: {error}"))
+
+    def _end(self, asked: tuple[int, RolloutVariant | None], found: tuple[Steps, Entry] | Refusal) -> None:
         with self._lock:
             self._checking.remove(asked)
             if asked == self._asked:  # otherwise, another one was asked for meanwhile

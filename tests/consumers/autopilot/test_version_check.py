@@ -186,6 +186,20 @@ def test_few_checks_run_at_the_same_time_and_none_twice() -> None:
     assert check.of(9, None) == "version 9 is being fetched and checked"
 
 
+def test_version_is_checked_later_if_the_system_starts_no_thread() -> None:
+    now, starts = [0.0], iter([False, True])
+
+    def run(check: Callable[[], None]) -> None:
+        if not next(starts):
+            raise RuntimeError("can't start new thread")
+        check()
+
+    check = VersionCheck(no_version, lambda: now[0], run)
+    assert check.of(2, None) == "version 2 does not start: it can't be checked: can't start new thread"
+    now[0] += RETRY
+    assert check.of(2, None) == "version 2 does not start: no 2"
+
+
 def test_bug_in_a_check_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
     def broken(*_: object) -> tuple[Steps, Entry]:
         raise ZeroDivisionError("bug")
