@@ -17,6 +17,8 @@ from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput
 
 _NUMBERED = re.compile(r".+__([0-9]{1,4})")
+_TORCHSCRIPT = rf"torch\.jit\b|{re.escape(__name__)}$"
+"""Modules that torch's warnings name: its own, or the one that calls it."""
 UNBOUNDED_EVENTS = 2**31 - 1  # events; more than any batch
 
 
@@ -102,10 +104,10 @@ def _script(model: ModelVersion, device: str) -> Program:
                 f"model with torch.export as model.pt2, or bring the code as model.py (`millstream docs models`)."
             )
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # TorchScript is deprecated, see docs/models.md
-            warnings.simplefilter("ignore", DeprecationWarning)
-            module = torch().jit.load(str(model.file), map_location=device).eval()
+        for category in (FutureWarning, DeprecationWarning):  # TorchScript is deprecated, see docs/models.md
+            # Not within `catch_warnings`, which is not for threads: several may load, and none may wait for one that hangs.
+            warnings.filterwarnings("ignore", category=category, module=_TORCHSCRIPT)
+        module = torch().jit.load(str(model.file), map_location=device).eval()
     except Exception as error:
         raise ModelConfigError(f"{model.file} can't be loaded: {line_of(error)}") from None
     names = [argument.name for argument in module.forward.schema.arguments[1:]]  # the first argument is the module
