@@ -211,8 +211,8 @@ def _create(admin: Admin, asked: list[NewTopic]) -> None:
             code, said = error.args[0].code(), error.args[0].str()
             config: dict[str, str] = wanted[name].config or {}
             if code in _REFUSED_SETTINGS and config.pop(SEGMENT_BYTES, None) is not None:
+                _create(admin, [wanted[name]])  # if the setting was not the reason, it raises
                 log.warning("topic %s is created without %s, which the broker refuses: %s", name, SEGMENT_BYTES, said)
-                _create(admin, [wanted[name]])
             elif code != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise TopicError(f"topic {name} could not be created: {said}") from None
 

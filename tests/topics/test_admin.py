@@ -103,12 +103,13 @@ def test_topic_that_the_broker_refuses_is_told_with_the_reason(kafka: Broker, tm
 
 
 class RefusingAdmin:
-    """As Admin, of a hosted Kafka that refuses `segment.bytes`."""
+    """As Admin, of a hosted Kafka that refuses `segment.bytes`, or all new topics."""
 
     bootstrap = "127.0.0.1:1"
 
-    def __init__(self, code: int) -> None:
+    def __init__(self, code: int, *, all_topics: bool = False) -> None:
         self._code = code
+        self._all_topics = all_topics
         self.created: dict[str, dict[str, str]] = {}  # name -> settings
 
     def list_topics(self, **_: object) -> SimpleNamespace:
@@ -121,6 +122,8 @@ class RefusingAdmin:
         answer, settings = Future[None](), dict(topic.config or {})
         if "segment.bytes" in settings:
             answer.set_exception(KafkaException(KafkaError(self._code, "segment.bytes is not allowed")))
+        elif self._all_topics:
+            answer.set_exception(KafkaException(KafkaError(self._code, "names begin with team-")))
         else:
             self.created[topic.topic] = settings
             answer.set_result(None)
@@ -140,6 +143,16 @@ def test_setting_that_a_hosted_broker_refuses_is_left_out_with_one_line(
     assert sorted(client.created) == sorted(made)
     [line] = caplog.messages
     assert line.endswith("is created without segment.bytes, which the broker refuses: segment.bytes is not allowed")
+
+
+def test_topic_that_a_policy_refuses_for_another_reason_is_not_said_to_be_created(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client = cast("admin.Admin", RefusingAdmin(KafkaError.POLICY_VIOLATION, all_topics=True))
+    settings = {"segment.bytes": "67108864"}
+    with pytest.raises(TopicError, match="topic t could not be created: names begin with team-"):
+        admin.ensure(client, {"t": settings}, partitions=1, replication=1)
+    assert caplog.messages == []
 
 
 def test_broker_that_is_away_is_told_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
