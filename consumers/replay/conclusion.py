@@ -130,8 +130,8 @@ def routing_lines(routing: RoutingCheck) -> Iterator[str]:
             yield f"routing: {count:,} predictions not checked: the control topic has no record of rollout {name} (any more)"
     for name, count in sorted(routing.without_field.items()):
         yield (
-            f"routing: {count:,} predictions not checked: overrides name {name}, which predictions have only if "
-            f"`output.include` names it"
+            f"routing: {count:,} predictions not checked: they lack what overrides name ({name}). Predictions have "
+            f"only the fields of `output.include`"
         )
 
 

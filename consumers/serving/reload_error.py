@@ -9,7 +9,7 @@ MAX_ERROR_LENGTH = 300  # characters of the error in the metric
 
 
 class ReloadError:
-    """The newest error of one model or version, for as long as it lasts. One thread calls it."""
+    """The newest error of one model or version, for as long as it lasts. One thread at a time calls it."""
 
     def __init__(self, model: str, metrics: Series) -> None:
         """`model`: its name, for the metric."""

@@ -47,7 +47,7 @@ def primary_of(plan: Plan) -> LoadedModel:
 
 
 class VersionLoader:
-    """Loads versions of a model. One thread calls it."""
+    """Loads versions of a model. Threads may share it."""
 
     def __init__(
         self,

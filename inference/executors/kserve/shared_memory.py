@@ -191,7 +191,7 @@ class SharedMemoryEndpoint(GrpcEndpoint):
 
     @staticmethod
     async def _wait_until_left(tasks: Sequence[asyncio.Task[None]]) -> None:
-        """Wait until these regions are unregistered, but not longer than 1 s."""
+        """Wait until these regions are unregistered, but not longer than `LEAVE_TIMEOUT`."""
         if tasks:
             await asyncio.wait(tasks, timeout=LEAVE_TIMEOUT)
 

@@ -160,4 +160,4 @@ def test_what_can_not_be_checked_is_told() -> None:
     assert (check.checked, check.mismatches, check.seen) == (1, 0, 3)
     lines = list(routing_lines(check))
     assert "has no record of rollout p-1 revision 1" in lines[1]
-    assert "overrides name country, home, which" in lines[2]
+    assert "they lack what overrides name (country, home). " in lines[2]
