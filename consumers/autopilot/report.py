@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from millstream.consumers.autopilot import metrics as m
 from millstream.consumers.autopilot.words import AUTOPILOT, kind_of
+from millstream.consumers.rollout.change_text import change_text
 from millstream.consumers.rollout.judging import breaches
-from millstream.consumers.rollout.slots import percent
 from millstream.pipeline.printable import printable
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Report:
         for record in records:
             if record.at < since:
                 continue
-            log.info("%s", change_line(record))
+            log.info("%s", change_text(record))
             if self._webhooks is not None:
                 self._webhooks.send(as_change(record))
 
@@ -155,14 +155,6 @@ def _log(looked: Looked) -> None:
         log.info("holds: %s", reason)
 
 
-def change_line(record: RolloutRecord) -> str:
-    """A change, on one line."""
-    mark = " (emergency)" if record.emergency else ""
-    return printable(
-        f"revision {record.revision}: {record.action}{mark} by {record.by}: {_shares(record)}, {record.state} ({record.reason})"
-    )
-
-
 def as_change(record: RolloutRecord) -> dict[str, Any]:
     """The body of the webhook: the change, and the state after it. Shares are in percent."""
     return {
@@ -183,10 +175,3 @@ def as_change(record: RolloutRecord) -> dict[str, Any]:
         ],
         "before": {"state": record.before_state, "shares": [share / 100 for share in record.before_shares]},
     }
-
-
-def _shares(record: RolloutRecord) -> str:
-    return ", ".join(
-        f"{own.name} (version {own.version}) {percent(share)}"
-        for own, share in zip(record.variants, record.shares, strict=True)
-    )

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from millstream.consumers.control.state import Seen
 from millstream.consumers.control.topic import rollout_of
+from millstream.consumers.rollout.change_text import change_text
 from millstream.consumers.rollout.changes import Memory, allowed, standing
 from millstream.consumers.rollout.declared import metric_rules, steps_of
 from millstream.consumers.rollout.judging import Levels, MetricRule
@@ -57,11 +58,7 @@ def status_lines(pipeline: Pipeline, record: RolloutRecord, now: int, seen: Sequ
 
 def change_line(record: RolloutRecord) -> str:
     """The change that led to a record, on one line."""
-    marks = ", an emergency" if record.emergency else ""
-    return printable(
-        f"{_time(record.at)} revision {record.revision}: {record.action} by {record.by}{marks}: {_shares(record)}, "
-        f"{record.state} ({record.reason})"
-    )
+    return f"{_time(record.at)} {change_text(record)}"
 
 
 def step_lines(pipeline: Pipeline, before: RolloutRecord | None, record: RolloutRecord) -> list[str]:
@@ -104,7 +101,7 @@ def _step_of(steps: Steps, progress: Progress) -> str:
 def history_table(seen: Sequence[Seen]) -> Table:
     """All records that the topic still has, the oldest first. Long reasons are cut: JSON has them as they are."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("revision", "time (UTC)", "by", "action", "before", "after"):
+    for heading in ("revision", "time (UTC)", "by", "action", "candidate", "before", "after"):
         table.add_column(heading, no_wrap=True)
     table.add_column("reason", overflow="fold")
     for own in seen:
@@ -344,14 +341,15 @@ def _history_row(own: Seen) -> Sequence[str]:
     record = own.record
     if record is None:
         what = DELETED if own.counts else own.problem
-        return ("-", "-", "-", "-", "-", "-", what)
+        return ("-", "-", "-", "-", "-", "-", "-", what)
     before = f"{_listed(record.before_shares)} {record.before_state}" if record.before_state else "-"
     named = len(record.keys) + sum(len(each.values) for each in record.fields)
     overrides = f", {named} override{'' if named == 1 else 's'}" if named else ""
     after = f"{_listed(record.shares)} {record.state}{overrides}" if own.counts else "refused"
     reason = shorten(record.reason, MOST_REASON, placeholder=" ...") if own.counts else own.problem or "written twice"
     action = f"{record.action} (emergency)" if record.emergency else record.action
-    return (str(record.revision), _time(record.at), record.by, action, before, after, reason)
+    versions = ", ".join(str(variant.version) for variant in record.variants[1:]) or "-"
+    return (str(record.revision), _time(record.at), record.by, action, versions, before, after, reason)
 
 
 def file_notes(pipeline: Pipeline, record: RolloutRecord) -> list[str]:
@@ -385,12 +383,6 @@ def _candidates(record: RolloutRecord) -> str:
 
 def _version(variant: Any) -> str:
     return f"{variant.model} {variant.version}"
-
-
-def _shares(record: RolloutRecord) -> str:
-    return ", ".join(
-        f"{variant.name} {percent(share)}" for variant, share in zip(record.variants, record.shares, strict=True)
-    )
 
 
 def _listed(shares: Sequence[int]) -> str:

@@ -93,7 +93,8 @@ def test_without_a_rollout_the_files_version_answers(
     service = service_of(tmp_path)
     assert run(service, "status") == f"rollout   none: version 1 of {NAME} answers all events\n"
     assert state(service)["state"] == "none"
-    assert run(service, "history").split() == ["revision", "time", "(UTC)", "by", "action", "before", "after", "reason"]
+    headings = ["revision", "time", "(UTC)", "by", "action", "candidate", "before", "after", "reason"]
+    assert run(service, "history").split() == headings
     assert "there is no rollout. Start one" in run(service, "promote", *WHY, code=1)
     assert "there is no rollout. Start one" in run(service, "wait", code=1)
     assert topic.rows == []
@@ -104,13 +105,15 @@ def test_manual_rollout_from_start_to_promotion(
 ) -> None:
     service = service_of(tmp_path)
     assert topic.rows == []
-    assert "revision 1: start by alice: primary 99 %, canary 1 %, running (because)" in run(
+    assert "revision 1: start by alice: primary (version 1) 99 %, canary (version 3) 1 %, running (because)" in run(
         service, "start", "3", "--share", "1%", *WHY
     )
     run(service, "set", "--share", "25", *WHY)
     run(service, "pause", *WHY)
     run(service, "resume", *WHY)
-    assert "promote by alice: primary 0 %, canary 100 %, promoted" in run(service, "promote", *WHY)
+    assert "promote by alice: primary (version 1) 0 %, canary (version 3) 100 %, promoted" in run(
+        service, "promote", *WHY
+    )
     found = state(service)
     assert (found["state"], found["before"], found["allowed"]) == (
         "promoted",
@@ -132,7 +135,7 @@ def test_manual_rollout_from_start_to_promotion(
     assert [own["before"]["shares"] for own in changes] == [[], [99, 1], [75, 25], [75, 25], [75, 25]]
     assert run(service, "wait", "3") != ""
     lines = run(service, "history").splitlines()
-    assert lines[2].split()[-4:] == ["75/25", "%", "running", "because"]
+    assert lines[2].split()[-9:] == ["set", "3", "99/1", "%", "running", "75/25", "%", "running", "because"]
     run(service, "start", "4", *WHY)
     assert [own["version"] for own in state(service)["variants"]] == [3, 4]
     assert "revision 6" in run(service, "status")
@@ -473,7 +476,7 @@ def test_arms_are_different_and_not_too_many(tmp_path: Path, topic: Topic, run: 
     service = service_of(tmp_path, section=section, labels=LABELS)
     assert "expected each version once, found 3, 3" in run(service, "start", "3", "3", code=1)
     assert "expected at most 2 arms with the baseline" in run(service, "start", "3", "4", code=1)
-    assert "primary 50 %, v3 50 %" in run(service, "start")
+    assert "primary (version 1) 50 %, v3 (version 3) 50 %" in run(service, "start")
     assert len(topic.rows) == 1
 
 
