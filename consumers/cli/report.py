@@ -8,8 +8,12 @@ from millstream.consumers.cli.log_lines import log_to_stderr
 from millstream.consumers.cli.report_page import about_page, refuse_unknown_segment, refuse_unwritable, write_page
 from millstream.consumers.cli.telling import SCHEMA_TIMEOUT, Telling, require_scipy, say
 from millstream.consumers.cli.work import OWN_LOGGERS
+from millstream.consumers.control.topic import open_reader
 from millstream.consumers.resilience.limited_retry import LimitedRetry
+from millstream.consumers.rollout.record import RolloutRecord
 from millstream.consumers.schema_store import open_store
+from millstream.pipeline.pipeline import Pipeline
+from millstream.schemas.store import SchemaStore
 
 DAY = 86_400_000  # ms
 
@@ -31,7 +35,9 @@ def run(args: argparse.Namespace) -> int:
         args.parser.error("--from: expected a time before --to.")
     refuse_unwritable(args.output)
     telling = Telling()
-    rollouts = [] if pipeline.rollout is None else rollout_sections(read_figures(pipeline, open_store(pipeline)).steps)
+    store, rollouts = open_store(pipeline), []
+    if pipeline.rollout is not None:
+        rollouts = rollout_sections(read_figures(pipeline, store).steps, _changes(pipeline, store))
     parts = LiveReport(
         pipeline, Span(start, end), LimitedRetry(SCHEMA_TIMEOUT, say), telling.reading, args.segment
     ).parts(required=not rollouts)
@@ -40,3 +46,9 @@ def run(args: argparse.Namespace) -> int:
     for said in (*(each.verdict for each in rollouts), *(each.verdict for each in parts)):
         print(said)
     return 0
+
+
+def _changes(pipeline: Pipeline, store: SchemaStore) -> list[RolloutRecord]:
+    """All changes of rollouts that the control topic still has."""
+    with open_reader(pipeline, store) as reader:
+        return [own.record for own in reader.read_to_end() if own.counts and own.record is not None]

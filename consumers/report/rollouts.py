@@ -1,4 +1,4 @@
-"""The section of a report about a rollout: what the evaluations of its steps say."""
+"""The section of a report about a rollout: what became of it, and what the evaluations of its steps say."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from millstream.consumers.comparison.show import time_text
 from millstream.consumers.comparison.verdict import DEVIATIONS
 from millstream.consumers.report.chart import FIRST, QUIET, SECOND, Band, Bars, Layer, Line, Plot, bars_svg, svg
 from millstream.consumers.report.page import Numbers, Shown
+from millstream.consumers.rollout.change_text import change_text
 from millstream.consumers.rollout.judging import breaches
+from millstream.consumers.rollout.progress import ENDED
 from millstream.consumers.rollout.verdicts import NO_DATA, estimate_text, interval_text, name_of, outcome_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from millstream.consumers.evaluation.figures import CandidateVerdicts, Figure, StepFigures
+    from millstream.consumers.rollout.record import RolloutRecord
     from millstream.consumers.rollout.verdicts import Verdict
 
 _COLOURS: Final = (FIRST, SECOND, "#2f7d32", "#7b1fa2")
@@ -24,8 +27,13 @@ _NO_PLOT: Final = {"events", "matured", "labelled"}
 """Figures that are counts: the tables have them."""
 
 
-def rollout_sections(steps: Sequence[StepFigures]) -> list[Shown]:
-    """The newest rollout; empty if there are no evaluations. `steps`: of one pipeline, in their order."""
+def rollout_sections(steps: Sequence[StepFigures], changes: Sequence[RolloutRecord]) -> list[Shown]:
+    """The newest rollout that was evaluated; empty if there are no evaluations.
+
+    Args:
+        steps: of one pipeline, in their order.
+        changes: that count of the control topic, the oldest first.
+    """
     if not steps:
         return []
     last = steps[-1]
@@ -33,18 +41,48 @@ def rollout_sections(steps: Sequence[StepFigures]) -> list[Shown]:
     return [
         Shown(
             title=f"Rollout {last.rollout}",
-            verdict=_verdict(last),
-            basis=list(_basis(last, len(mine))),
+            verdict=_verdict(last, _became(last.rollout, changes)),
+            basis=[*_basis(last, len(mine)), *_changes(last.rollout, changes)],
             tables=[*_verdicts(last), _figures(last)],
             plots=[*_benefits(last), *((svg(plot), plot.notes) for plot in _windows(last))],
         )
     ]
 
 
-def _verdict(step: StepFigures) -> str:
-    """What the newest step's evaluation says of each candidate."""
+def _verdict(step: StepFigures, became: str) -> str:
+    """What became of the rollout, and what the newest step's evaluation says of each candidate."""
     said = [f"{_name(step, each.candidate)}: {_of_candidate(each)}" for each in step.candidates]
-    return f"Rollout {step.rollout}, step {step.epoch}: " + ("; ".join(said) or "no candidate was evaluated yet")
+    evaluated = f"step {step.epoch}: " + ("; ".join(said) or "no candidate was evaluated yet")
+    return f"Rollout {step.rollout}{f' {became}. Newest evaluation, ' if became else ', '}{evaluated}"
+
+
+def _became(rollout: str, changes: Sequence[RolloutRecord]) -> str:
+    """How the rollout ended, or its state now; and whether another one came after it. Empty: the control topic is empty."""
+    mine = [own for own in changes if own.rollout == rollout]
+    told = []
+    if mine and mine[-1].state in ENDED:
+        ended = next(own for own in mine if own.state == mine[-1].state)  # an override may have come later
+        told.append(f"was {_state(ended)} on {_when(ended.at)} by {ended.by} ({ended.reason})")
+    elif mine and mine[-1] is changes[-1]:
+        newest = mine[-1]
+        told.append(
+            f"is {_state(newest)}; its newest change is of {_when(newest.at)}: {newest.action} by {newest.by} ({newest.reason})"
+        )
+    if changes and changes[-1].rollout != rollout:
+        newest = changes[-1]
+        told.append(f"was followed by the rollout {newest.rollout}, which has no evaluation, and is {_state(newest)}")
+    return ", and ".join(told)
+
+
+def _state(record: RolloutRecord) -> str:
+    return record.state.replace("_", " ")
+
+
+def _changes(rollout: str, changes: Sequence[RolloutRecord]) -> Iterator[tuple[str, str]]:
+    """The rollout's changes that the control topic still has."""
+    for own in changes:
+        if own.rollout == rollout:
+            yield "change", f"{_when(own.at)} {change_text(own)}"
 
 
 def _name(step: StepFigures, variant: str) -> str:

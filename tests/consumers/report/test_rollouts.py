@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,8 @@ from millstream.consumers.evaluation.figures import (
 )
 from millstream.consumers.report.page import page
 from millstream.consumers.report.rollouts import rollout_sections
+from millstream.consumers.rollout.record import RolloutRecord, RolloutVariant
+from millstream.consumers.rollout.slots import SlotRange
 from millstream.consumers.rollout.verdicts import Verdict
 from tests.consumers.report.page_reader import PageReader
 
@@ -88,13 +91,13 @@ def step(*verdicts: Verdict, invalid: tuple[str, ...] = ()) -> StepFigures:
     ],
 )
 def test_verdict_says_what_decides(found: StepFigures, said: str) -> None:
-    [section] = rollout_sections([found])
+    [section] = rollout_sections([found], [])
     assert section.verdict == f"Rollout p-7, step 2: canary (version 2, 5 %): {said}"
 
 
 def test_section_has_figures_benefits_and_windows() -> None:
     earlier = replace(step(*GOOD), rollout="p-6")
-    [section] = rollout_sections([earlier, replace(step(*GOOD), epoch=1), step(*GOOD)])
+    [section] = rollout_sections([earlier, replace(step(*GOOD), epoch=1), step(*GOOD)], [])
     found = PageReader(page("p", [], [section]))
     assert "Rollout p-7" in found.headings
     assert {"Benefit of canary", "Benefit of canary: accuracy", "accuracy in each window"} <= set(found.plots)
@@ -105,14 +108,57 @@ def test_section_has_figures_benefits_and_windows() -> None:
     assert "25.0 % of the events are not mature yet" in found.text
 
 
+STARTED = RolloutRecord(
+    pipeline="p", revision=1, replaces=0, change_id="c1", at=2 * HOUR, by="ann", action="start", reason="trained on May",
+    rollout="p-7", strategy="canary", state="running", ranges=(SlotRange(500, 1), SlotRange(9500, 0)),
+    variants=(RolloutVariant("primary", "m", 1), RolloutVariant("canary", "m", 2)),
+)  # fmt: skip
+
+
+def change(after: RolloutRecord, action: str, state: str, at: int, **other: Any) -> RolloutRecord:
+    revision = after.revision + 1
+    return replace(
+        after,
+        revision=revision,
+        replaces=after.revision,
+        action=action,
+        state=state,
+        at=at,
+        by="bob",
+        reason="why",
+        **other,
+    )
+
+
+def test_verdict_says_what_became_of_the_rollout() -> None:
+    promoted = change(STARTED, "promote", "promoted", 3 * HOUR)
+    back = change(promoted, "rollback", "rolled_back", 4 * HOUR)
+    following = change(back, "start", "running", 5 * HOUR, rollout="p-8")
+    for changes, became in (
+        ([STARTED], "is running; its newest change is of 1970-01-01 02:00:00: start by ann (trained on May). Newest"),
+        ([STARTED, promoted], "was promoted on 1970-01-01 03:00:00 by bob (why). Newest"),
+        ([STARTED, promoted, back], "was rolled back on 1970-01-01 04:00:00 by bob (why). Newest"),
+        (
+            [back, following],
+            "was rolled back on 1970-01-01 04:00:00 by bob (why), and was followed by the rollout p-8, which",
+        ),
+        ([following], "was followed by the rollout p-8, which has no evaluation, and is running. Newest"),
+    ):
+        [section] = rollout_sections([step(*GOOD)], changes)
+        assert section.verdict.startswith(f"Rollout p-7 {became}")
+        shown = [text for name, text in section.basis if name == "change"]
+        assert len(shown) == sum(own.rollout == "p-7" for own in changes)
+    assert " evaluation, step 2: canary (version 2, 5 %): all 3 metrics" in section.verdict
+
+
 def test_no_evaluations_make_no_section() -> None:
-    assert rollout_sections([]) == []
+    assert rollout_sections([], []) == []
 
 
 def test_foreign_evaluation_does_not_break_the_report() -> None:
     hostile = '"><script>alert(1)</script>\x1b'
     verdict = replace(GOOD[2], metric=hostile, segment=hostile)
     found = replace(step(verdict, invalid=(hostile,)), since=2**62, now=-(2**62), rollout=hostile, notes=(hostile,))
-    drawn = page(hostile, [hostile], rollout_sections([found]))
+    drawn = page(hostile, [hostile], rollout_sections([found], []))
     assert "<script" not in drawn
     assert f"{2**62} ms" in drawn
