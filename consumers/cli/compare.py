@@ -41,7 +41,7 @@ QUIET_LOGGERS = ("faust", "mode", "aiokafka", "asyncio")
 SWITCH_INTERVAL = 0.0005  # seconds
 NOT_BETTER, UNDECIDED = 4, 5
 """Exit codes of --show, besides 0: a shadow is better. They differ from those of failures, which `millstream --help` lists."""
-PIPED_WIDTH = 80  # columns of output that doesn't go to a terminal
+PIPED_WIDTH = 1000  # columns of output that doesn't go to a terminal: no line is wrapped
 
 
 def run(args: argparse.Namespace) -> int:

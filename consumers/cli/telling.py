@@ -30,6 +30,9 @@ class Telling:
         self._about = about
         self._terminal = sys.stderr.isatty()
         self._began = self._told = self._first = time.monotonic()
+        self._reading = ""  # how much of a topic is read, if one is
+        self._what = ""  # is read
+        self._last = ""  # the line that was told last
 
     def turn(self, read: int, sink: RowSink) -> None:
         """Tell how far the replay is, if it is time to."""
@@ -40,7 +43,10 @@ class Telling:
 
     def reading(self, what: str, read: int) -> None:
         """Tell how many records of a topic are read."""
-        self._tell(lambda: f"{read:,} {what} read")
+        if what != self._what:
+            self._end_reading()
+        self._what, self._reading = what, f"{read:,} {what.removesuffix('s') if read == 1 else what} read"
+        self._tell(lambda: self._reading)
 
     def end(self, sink: RowSink) -> None:
         """Tell the end of the events."""
@@ -50,20 +56,27 @@ class Telling:
         say(f"{done.answered:,} events answered{rejected}; this took {seconds:.1f} s")
 
     def clear(self) -> None:
-        """Take the line back."""
+        """Take the line back; where it stays, tell the final count, so that nothing seems to be missing."""
+        self._end_reading()
         if self._terminal:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    def _end_reading(self) -> None:
+        """Tell how much was read at the end, if something else was told before, and the line stays."""
+        if not self._terminal and self._what and self._last not in ("", self._reading):
+            say(self._reading)
+        self._what = self._reading = self._last = ""
 
     def _tell(self, line: Callable[[], str]) -> None:
         now = time.monotonic()
         if now - self._told < TELL_EVERY[self._terminal]:
             return
-        self._told = now
+        self._told, self._last = now, line()
         if self._terminal:
             width = shutil.get_terminal_size().columns - 1
-            print(f"\r\033[K{line()[:width]}", end="", file=sys.stderr, flush=True)
+            print(f"\r\033[K{self._last[:width]}", end="", file=sys.stderr, flush=True)
         else:
-            say(line())
+            say(self._last)
 
     def _line(self, read: int, sink: RowSink) -> str:
         about = self._about
