@@ -90,7 +90,7 @@ class Autopilot:
         self._published = 0  # when, ms since the epoch
         self._idle = ""  # the kind of what was published while no rollout was on its way
         self._decided_on = 0  # when it was read, ms since the epoch
-        self.since = 0  # changes before this time are old, ms since the epoch
+        self.since = 0  # when this process got its turn, ms since the epoch
 
     def look(self) -> Looked:
         """Look once, and tell about it. It raises nothing: while something is away, the rollout stays as it is."""

@@ -10,6 +10,7 @@ from millstream.consumers.autopilot import metrics as m
 from millstream.consumers.autopilot.words import AUTOPILOT, kind_of
 from millstream.consumers.rollout.change_text import change_text
 from millstream.consumers.rollout.judging import breaches
+from millstream.consumers.rollout.rounded import span
 from millstream.pipeline.printable import printable
 
 if TYPE_CHECKING:
@@ -55,13 +56,24 @@ class Report:
         self._told = ""  # the kind of the newest reason
         self._beside = ""  # the kind of what was told beside it
         self._told_at = 0.0
+        self._is_new_turn = True  # no change was read since this process got its turn
 
-    def changes(self, records: list[RolloutRecord], since: int) -> None:
-        """Tell of the changes that were read. `since`: those before this time are old, ms since the epoch."""
+    def changes(self, records: list[RolloutRecord], turn: int) -> None:
+        """Tell of the changes that were read: of those before this turn, the log only has the newest.
+
+        Args:
+            records: the changes.
+            turn: when this process got its turn, ms since the epoch.
+        """
+        found = [own for own in records if own.at < turn] if self._is_new_turn else []
+        self._is_new_turn &= not records
+        if found:
+            log.info("found, changed %s ago: %s", span(turn - found[-1].at), change_text(found[-1]))
         for record in records:
-            if record.at < since:
+            if record.at < turn - RECENT_MS:
                 continue
-            log.info("%s", change_text(record))
+            if record not in found:
+                log.info("%s", change_text(record))
             if self._webhooks is not None:
                 self._webhooks.send(as_change(record))
 
@@ -121,7 +133,7 @@ class Report:
     def turn(self, *, is_ours: bool) -> None:
         """Whether this process decides."""
         self._metrics.set(m.ACTIVE, is_ours)
-        self._told = ""
+        self._told, self._is_new_turn = "", True
         if not is_ours:
             self.idle()
             self._metrics.forget(m.HOLDING)

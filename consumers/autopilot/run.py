@@ -7,8 +7,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, Protocol
 
-from millstream.consumers.autopilot.report import RECENT_MS
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -91,7 +89,7 @@ def run_until_stopped(
 def _begin(autopilot: Autopilot, report: Report, *, is_ours: bool) -> None:
     report.turn(is_ours=is_ours)
     if is_ours:
-        autopilot.since = time.time_ns() // 1_000_000 - RECENT_MS
+        autopilot.since = time.time_ns() // 1_000_000
         log.info("active: decides on the rollout")
     else:
         autopilot.close()

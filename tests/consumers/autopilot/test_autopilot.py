@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from millstream.consumers.autopilot.report import RECENT_MS
 from millstream.consumers.control.errors import CommandRefusedError
 from millstream.consumers.evaluation.errors import EvaluationError
 from millstream.consumers.evaluation.step_state import Arrivals
@@ -342,7 +343,7 @@ def test_command_in_between_wins(tmp_path: Path) -> None:
 def test_webhook_gets_each_change_and_not_the_old_ones(tmp_path: Path) -> None:
     desk = desk_of(tmp_path)
     desk.start(2)
-    desk.autopilot.since = desk.now + 1  # it has just got its turn
+    desk.autopilot.since = desk.now + 1 + RECENT_MS  # it has just got its turn
     desk.look(1)
     desk.command("pause")
     desk.look()
@@ -352,6 +353,23 @@ def test_webhook_gets_each_change_and_not_the_old_ones(tmp_path: Path) -> None:
     ]
     assert desk.sent[0]["before"] == {"state": "running", "shares": [95.0, 5.0]}
     assert desk.sent[0]["variants"][1] == {"name": "canary", "model": "delay", "version": 2, "share": 50.0}
+
+
+def test_log_has_one_line_about_the_changes_before_the_turn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    desk = desk_of(tmp_path)
+    desk.start(2)
+    desk.command("pause")
+    desk.autopilot.since = desk.now + 2 * MINUTE
+    with caplog.at_level("INFO"):
+        desk.look()
+        desk.now += 3 * MINUTE
+        desk.command("rollback")
+        desk.look()
+    told = [line for line in caplog.messages if "revision" in line]
+    assert [line.split(" by ")[0] for line in told] == [
+        "found, changed 2 min ago: revision 2: pause",
+        "revision 3: rollback",
+    ]
 
 
 def test_figures_say_the_reason_the_shares_and_the_revision(tmp_path: Path) -> None:
