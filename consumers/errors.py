@@ -29,6 +29,10 @@ class TransactionAborted(WorkerError):  # noqa: N818
     """The transaction is aborted, or must be. Raised by `transactions`; the writer aborts, and the loop goes back."""
 
 
+class PartitionsMoved(TransactionAborted):
+    """Partitions went to another worker before the commit, as they do when workers join and leave: nothing is wrong."""
+
+
 class InstanceIdTaken(WorkerError):  # noqa: N818
     """Another worker has this instance ID. Raised by `instance_id` at the start, and by `transactions` if that one came later.
 

@@ -54,10 +54,14 @@ class Assignment:
             self._lost = self._lost | gone if lost else self._lost - gone
             self._epochs = {partition: epoch for partition, epoch in self._epochs.items() if partition not in gone}
 
+    def is_lost(self, partitions: Iterable[Partition]) -> bool:
+        """Whether partitions are gone because the group has ended this worker's session; else it moved them as usual."""
+        return self._lost.issuperset(partitions)
+
     def why_gone(self, partitions: Iterable[Partition]) -> str:
         """Why partitions are no longer assigned as they were, as a sentence."""
         gone = set(partitions)
-        if gone <= self._lost:
+        if self.is_lost(gone):
             return (
                 f"the group ended this worker's session, and so its hold on {ranges_of(gone)}, because the broker was away or "
                 f"this process stood still. The worker joins again by itself"

@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from millstream.consumers.errors import DeliveryFailed, InstanceIdTaken, TransactionAborted
+from millstream.consumers.errors import DeliveryFailed, InstanceIdTaken, PartitionsMoved, TransactionAborted
 from millstream.consumers.events import NextOffsets
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import RETRIES, TRANSACTIONS, Metrics
@@ -114,7 +114,8 @@ class ExactlyOnce(Counted):
                 self._ended = time.monotonic()
         if gone:
             self._settle()
-            raise TransactionAborted(self._assignment.why_gone(gone))
+            aborted = TransactionAborted if self._assignment.is_lost(gone) else PartitionsMoved
+            raise aborted(self._assignment.why_gone(gone))
         self._open = self._one_by_one = False
         self._metrics.count(TRANSACTIONS, 1, "committed")
 
@@ -201,4 +202,8 @@ class ExactlyOnce(Counted):
         untold = topic is None and self._open and self._bulk is not None and not self._one_by_one
         if error.fatal() or (error.code() in FINAL_ERRORS and not untold):
             return failed(topic, error)
+        if error.code() == KafkaError.ILLEGAL_GENERATION:  # the group has moved on, and this worker doesn't know it yet
+            return PartitionsMoved(
+                f"the group moves partitions between workers, because one joined or left it ({error.str()})"
+            )
         return TransactionAborted(error.str())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from queue import Empty
 from typing import Protocol
 
-from millstream.consumers.errors import EventRefused, OffsetsRewound, TransactionAborted
+from millstream.consumers.errors import EventRefused, OffsetsRewound, PartitionsMoved, TransactionAborted
 from millstream.consumers.events import Barrier, BatchResult, NextOffsets, ResultQueue
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.flow.batch_window import BatchWindow
@@ -203,7 +203,8 @@ class Writer:
         self._unread = []
 
     def _abort(self, error: TransactionAborted, unwritten: Sequence[BatchResult] = ()) -> None:
-        log.warning("the transaction is aborted, its events are read again (nothing is to be done): %s", error)
+        level = logging.INFO if isinstance(error, PartitionsMoved) else logging.WARNING
+        log.log(level, "the transaction is aborted, its events are read again (nothing is to be done): %s", error)
         self._sink.abort()
         self._note_done(unwritten, {})
         self._assignment.rewind_wanted.set()  # before `_release`: a worker without events in flight may conclude that it is idle

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import KafkaError
 
-from millstream.consumers.errors import Abandoned, DeliveryFailed, InstanceIdTaken, TransactionAborted
+from millstream.consumers.errors import Abandoned, DeliveryFailed, InstanceIdTaken, PartitionsMoved, TransactionAborted
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.sink import bulk as bulk_module
 from millstream.consumers.sink import delivery, transactions
@@ -347,7 +347,7 @@ def test_results_of_a_partition_that_went_before_the_commit_do_not_count(epochs:
     own = Transactional()
     own.write(b"1", b"2")
     own.assignment.given = epochs
-    with pytest.raises(TransactionAborted, match=r"in/0.* went to another worker before"):
+    with pytest.raises(PartitionsMoved, match=r"in/0.* went to another worker before"):
         own.delivery.checkpoint({A: (1, 5), B: (1, 7)})
     assert "send_offsets_to_transaction" not in own.producer.calls
     own.delivery.abort()
@@ -361,8 +361,23 @@ def test_abort_names_the_partitions_as_ranges_and_the_session_that_the_group_end
     own.assignment.remove([A, B], lost=True)
     with pytest.raises(
         TransactionAborted, match=r"the group ended this worker's session, .* on in/0-1, .*joins again by itself"
-    ):
+    ) as raised:
         own.delivery.checkpoint({A: (1, 5), B: (1, 7)})
+    assert not isinstance(raised.value, PartitionsMoved)
+
+
+def test_commit_of_an_earlier_generation_says_that_partitions_move() -> None:
+    own = Transactional()
+    own.producer.next_failures["send_offsets_to_transaction"] = [
+        failure(KafkaError.ILLEGAL_GENERATION, "generation id is not valid", txn_requires_abort=True)
+    ]
+    own.write(b"1")
+    with pytest.raises(
+        PartitionsMoved, match=r"partitions between workers, .* joined or left it \(generation id is not"
+    ):
+        own.delivery.checkpoint({A: (1, 5)})
+    own.delivery.abort()
+    assert (own.readable, own.producer.offsets) == ([], {})
 
 
 def test_step_that_the_outage_held_up_has_its_whole_time_once_the_broker_is_back(

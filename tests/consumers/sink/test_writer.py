@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.consumers.errors import DeliveryFailed, OffsetsRewound, TransactionAborted
+from millstream.consumers.errors import DeliveryFailed, OffsetsRewound, PartitionsMoved, TransactionAborted
 from millstream.consumers.events import Barrier, BatchResult, NextOffsets, ResultQueue
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.flow.batch_window import BatchWindow
@@ -453,9 +453,10 @@ def test_results_that_passed_dropped_ones_are_never_acknowledged() -> None:
 class AbortingSink(MemorySink):
     """Aborts the transaction in its first checkpoint, or in its first write."""
 
-    def __init__(self, *, at: str) -> None:
+    def __init__(self, *, at: str, error: type[TransactionAborted] = TransactionAborted) -> None:
         super().__init__()
         self.at = at
+        self.error = error
         self.aborted = 0
 
     def write(self, answers: Sequence[BatchResult]) -> NextOffsets:
@@ -471,7 +472,7 @@ class AbortingSink(MemorySink):
 
     def _maybe_abort(self, place: str) -> None:
         if self.at == place and not self.aborted:
-            raise TransactionAborted("the broker says so")
+            raise self.error("the broker says so")
 
 
 @pytest.mark.parametrize("place", ["write", "checkpoint"])
@@ -481,6 +482,15 @@ def test_aborted_transaction_acknowledges_nothing_and_asks_to_read_again(place: 
     stage.writer.run()
     assert (sink.aborted, stage.acknowledged, stage.read_again.is_set()) == (1, [], True)
     assert (stage.budget.events, stage.budget.bytes) == (0, 0)  # the loop has room to read them again
+
+
+@pytest.mark.parametrize(("error", "level"), [(PartitionsMoved, "INFO"), (TransactionAborted, "WARNING")])
+def test_abort_warns_of_nothing_as_usual_as_a_rebalance(
+    error: type[TransactionAborted], level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        Stage([answered("ee"), None], records=2, sink=AbortingSink(at="checkpoint", error=error)).writer.run()
+    assert [record.levelname for record in caplog.records if "is aborted" in record.message] == [level]
 
 
 def test_shadows_are_offered_each_result_once_when_it_is_checkpointed() -> None:
