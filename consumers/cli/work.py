@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             drained = _run_watched(worker, watch, probe)
         finally:
-            _log_totals(metrics, pipeline)
+            _log_totals(metrics, pipeline, predicts=not dedicated)
         instance_id.release()
     finally:
         if server is not None:
@@ -164,8 +164,8 @@ def _events_of(plan: Plan) -> str:
     return "JSON without a schema" if checked is None else f"JSON Schema {checked}"
 
 
-def _log_totals(metrics: Metrics, pipeline: Pipeline) -> None:
-    totals = Totals.of_metrics(generate_latest(metrics.registry).decode())
+def _log_totals(metrics: Metrics, pipeline: Pipeline, *, predicts: bool) -> None:
+    totals = Totals.of_metrics(generate_latest(metrics.registry).decode(), predicts=predicts)
     log.info("%s", totals)
     if (advice := totals.advice(pipeline.named)) is not None:
         log.info("%s", advice)

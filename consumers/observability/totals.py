@@ -27,12 +27,13 @@ _PLAIN = {
 }
 """Counts without reasons."""
 _BY_REASON = {"dead letters": m.DEAD_LETTERS, "skipped": m.SKIPPED, "not compared by shadows": m.SHADOW_SKIPPED}
+_UNDONE = "read again or left to other workers"
+"""Events whose result was not written: an abort or a rebalance dropped it, or the worker ended before it."""
+_RESULTS = ("predicted", "dead letters", "skipped", "tombstones")
 _ORDER = (
     "events read",
-    "predicted",
-    "dead letters",
-    "skipped",
-    "tombstones",
+    *_RESULTS,
+    _UNDONE,
     "compared by shadows",
     "not compared by shadows",
 )
@@ -53,8 +54,8 @@ class Totals:
     )  # (a word of `_ORDER`, the reason or "") -> events
 
     @classmethod
-    def of_metrics(cls, text: str) -> Self:
-        """From a worker's metrics, in Prometheus's text format."""
+    def of_metrics(cls, text: str, *, predicts: bool = True) -> Self:
+        """From a worker's metrics, in Prometheus's text format. `predicts`: it is not one that only runs a shadow."""
         exact: defaultdict[tuple[str, str], float] = defaultdict(float)
         words = {metric.name: word for word, metric in (_PLAIN | _BY_REASON).items()}
         for family in text_string_to_metric_families(text):
@@ -62,6 +63,9 @@ class Totals:
                 if (word := words.get(sample.name)) is not None:
                     exact[word, sample.labels["reason"] if word in _BY_REASON else ""] += sample.value
         exact["compared by shadows", ""] -= exact["not compared by shadows", "undelivered"]
+        if predicts:
+            results = sum(count for (word, _), count in exact.items() if word in _RESULTS)
+            exact[_UNDONE, ""] = max(exact["events read", ""] - results, 0)
         return cls(Counter({key: round(count) for key, count in exact.items()}))  # those of shadows are estimates
 
     @classmethod

@@ -41,6 +41,17 @@ def test_worker_without_events_says_so() -> None:
     assert idle.advice(Path("p.yaml")) is None
 
 
+def test_events_read_without_a_result_are_accounted_for() -> None:
+    metrics = m.Metrics("p")
+    metrics.count(m.RECORDS_READ, 146_516, "in")
+    metrics.count(m.PREDICTIONS, 140_300, "m", "1", "primary")
+    metrics.count(m.DEAD_LETTERS, 10, "unfit")
+    metrics.count(m.TOMBSTONES, 2)
+    text = generate_latest(metrics.registry).decode()
+    assert str(Totals.of_metrics(text)).endswith(", 2 tombstones, 6,204 read again or left to other workers")
+    assert str(Totals.of_metrics(text, predicts=False)).endswith(", 2 tombstones")
+
+
 def test_command_for_dead_letters_can_be_copied() -> None:
     assert worked().advice(Path("my pipelines/p.yaml")) == (
         "look at the dead letters: millstream dead-letters list 'my pipelines/p.yaml'"
@@ -61,9 +72,9 @@ def test_other_lines_have_no_totals(line: str) -> None:
     assert Totals.of_line(line) is None
 
 
-@given(st.lists(st.integers(0, 10**12), min_size=7, max_size=7))
+@given(st.lists(st.integers(0, 10**12), min_size=8, max_size=8))
 def test_lines_of_workers_add_up(numbers: list[int]) -> None:
-    plain = ("events read", "predicted", "tombstones", "compared by shadows")
+    plain = ("events read", "predicted", "tombstones", "read again or left to other workers", "compared by shadows")
     words = (*plain, "dead letters", "skipped", "not compared by shadows")
     made = Totals()
     for word, number in zip(words, numbers, strict=True):
