@@ -20,6 +20,7 @@ from millstream.consumers.cli.rollout_figures import (
     figures_of,
     idle_lines,
     idle_of,
+    mode_lines,
     needed_benefits,
     verdict_table,
 )
@@ -92,7 +93,8 @@ def _status(pipeline: Pipeline, reader: ControlReader, seen: list[Seen], args: a
             print(line)
         if not isinstance(found, str):
             print_table(verdict_table(found, needed))
-    for line in idle_lines(says, now):
+    current = says if record is None or record.state in ENDED else found
+    for line in (*idle_lines(says, now), *mode_lines(pipeline, current, record)):
         print(line)
     return 0
 

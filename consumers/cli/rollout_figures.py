@@ -1,6 +1,7 @@
 """What autopilot found in the current step of a rollout: for people, and as JSON."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from millstream.topics.errors import TopicsError
 
 OLD_MS: Final = 60_000  # autopilot publishes every 10 s
 OLD_IDLE_MS: Final = 120_000  # every minute, while no rollout is on its way
+_ADVICE: Final = re.compile(r"autopilot: (\w+: )?would ")
 
 
 def evaluations_of(pipeline: Pipeline, store: SchemaStore) -> Evaluations | str:
@@ -76,6 +78,31 @@ def idle_of(published: Evaluations | str, now: int) -> StepFigures | None:
 def idle_lines(found: StepFigures | None, now: int) -> list[str]:
     """As `idle_of`, for people."""
     return [] if found is None else [printable(f"next      {note} ({_ago(now - found.now)})") for note in found.notes]
+
+
+def mode_lines(pipeline: Pipeline, found: StepFigures | str | None, record: RolloutRecord | None) -> list[str]:
+    """Whether autopilot must be restarted, because it has read the mode before somebody wrote another one into the file.
+
+    Args:
+        pipeline: with a rollout.
+        found: what autopilot says now; None, or a text: it says nothing.
+        record: the newest one. In a manual rollout, autopilot always only advises.
+    """
+    is_manual = record is not None and record.state not in ENDED and record.strategy == "manual"
+    if (
+        found is None
+        or isinstance(found, str)
+        or is_manual
+        or pipeline.rollout is None
+        or pipeline.rollout.mode != "act"
+    ):
+        return []
+    if not any(map(_ADVICE.match, found.notes)):
+        return []
+    place = pipeline.at("rollout", "mode")
+    return [
+        f"note      {place} is act, but autopilot only advised at its newest evaluation: restart `millstream autopilot`"
+    ]
 
 
 def figure_lines(found: StepFigures | str, record: RolloutRecord, now: int) -> list[str]:

@@ -13,6 +13,7 @@ from millstream.consumers.cli.rollout_figures import (
     figure_lines,
     figures_as_json,
     figures_of,
+    mode_lines,
     needed_benefits,
     verdict_table,
 )
@@ -139,3 +140,23 @@ def test_json_has_no_infinity(tmp_path: Path) -> None:
     }  # fmt: skip
     assert [own["outcome"] for own in candidate["metrics"][3:]] == ["breach", "no data", "undecided"]
     assert figures_as_json("not yet", {}) == {"problem": "not yet"}
+
+
+def test_autopilot_that_has_read_another_mode_must_be_restarted(tmp_path: Path) -> None:
+    advises, acts = pipeline_of(tmp_path, "mode: advise"), pipeline_of(tmp_path)
+    desk = Desk(acts)
+    desk.start(2)
+    record = desk.record
+    advice = replace(FIGURES, notes=("autopilot: watch: would watch: all metrics passed",))
+    idle = replace(FIGURES, notes=("autopilot: would start version 3: it is new",))
+    for found in (advice, idle):
+        [line] = mode_lines(acts, found, record)
+        assert "rollout.mode" in line
+        assert line.endswith(
+            "is act, but autopilot only advised at its newest evaluation: restart `millstream autopilot`"
+        )
+        assert mode_lines(advises, found, record) == []
+        assert mode_lines(acts, found, replace(record, strategy="manual")) == []
+    assert mode_lines(acts, FIGURES, record) == []
+    assert mode_lines(acts, "not known: away", record) == []
+    assert mode_lines(acts, None, None) == []
