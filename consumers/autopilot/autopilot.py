@@ -178,7 +178,10 @@ class Autopilot:
         `beside`: as in `Looked`.
         """
         decision = choice.decision
-        note = f"autopilot: {decision.action}: {decision.reason}"
+        # Advice names its action itself: "would step: ...".
+        note = (
+            f"autopilot: {decision.reason}" if decision.advised else f"autopilot: {decision.action}: {decision.reason}"
+        )
         writes = decision.action != "hold" and not decision.advised
         if not writes:
             told = f"{note}; {beside}" if beside else note

@@ -93,6 +93,7 @@ def test_advice_changes_nothing_and_is_told_once(tmp_path: Path, caplog: pytest.
     assert desk.state == ("running", 1)
     assert sum("advice at revision 1: would step" in record.message for record in caplog.records) == 1
     assert [own["action"] for own in desk.sent if own["advised"]] == ["step"]
+    assert desk.published[-1].notes[0].startswith("autopilot: would step: ")
 
 
 def test_change_has_the_mode_that_autopilot_follows(tmp_path: Path) -> None:
@@ -628,7 +629,7 @@ def test_advice_to_replace_a_rollout_keeps_its_figures_fresh(tmp_path: Path) -> 
     assert looked.reason.startswith(
         "would restart version 3: rollout.candidate (latest) names version 3: it arrived while"
     )
-    assert desk.published[-1].notes[0].startswith("autopilot: restart: would restart version 3")
+    assert desk.published[-1].notes[0].startswith("autopilot: would restart version 3")
     assert desk.record.revision == 1
 
 
