@@ -112,12 +112,8 @@ def figure_lines(found: StepFigures | str, record: RolloutRecord, now: int) -> l
         return [] if record.state in ENDED or record.strategy == "manual" else [printable(f"evaluated {found}")]
     lines = [evaluated_text(found, record, now)]
     lines += [f"found     {note}" for note in found.notes]
-    labels = ", ".join(
-        f"{own.labels:,} matured labels of {own.candidate} or the baseline, whichever has fewer"
-        for own in found.candidates
-    )
     lines.append(
-        f"so far    {labels}; {found.unmatured_share:.0%} of the events are not mature; {found.behind:,} records unread"
+        f"so far    {_labels(found)}; {found.unmatured_share:.0%} of the events are not mature; {found.behind:,} records unread"
     )
     lines += _fallbacks(found)
     told = " ".join(found.notes)
@@ -142,6 +138,14 @@ def evaluated_text(found: StepFigures, record: RolloutRecord, now: int) -> str:
 
 def _ago(ms: int) -> str:
     return f"{span(ms)} ago" if ms >= A_SECOND else span(ms)
+
+
+def _labels(found: StepFigures) -> str:
+    """Of each candidate, the labels of the side that has fewer: so many count in a comparison."""
+    if len(found.candidates) == 1:
+        return f"matured labels: {found.candidates[0].labels:,} (the version with fewer)"
+    each = ", ".join(f"{own.candidate} {own.labels:,}" for own in found.candidates)
+    return f"matured labels: {each} (the arm's or the baseline's, whichever are fewer)"
 
 
 def _fallbacks(found: StepFigures) -> list[str]:

@@ -71,8 +71,7 @@ def test_lines_say_the_reason_the_labels_and_what_is_still_to_come(tmp_path: Pat
     assert figure_lines(FIGURES, desk.record, START + MINUTE + 5000) == [
         "evaluated 5 s ago",
         "found     autopilot: hold: 120 of 500 matured labels",
-        "so far    120 matured labels of canary or the baseline, whichever has fewer; 25% of the events are not mature; 3 "
-        "records unread",
+        "so far    matured labels: 120 (the version with fewer); 25% of the events are not mature; 3 records unread",
         "invalid   the sample ratio is off",
     ]
     told = replace(FIGURES, notes=("autopilot: hold: the comparison is invalid: the sample ratio is off",))
