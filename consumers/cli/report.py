@@ -38,11 +38,14 @@ def run(args: argparse.Namespace) -> int:
     store, rollouts = open_store(pipeline), []
     if pipeline.rollout is not None:
         rollouts = rollout_sections(read_figures(pipeline, store).steps, _changes(pipeline, store))
+    level = pipeline.rollout.level if pipeline.rollout is not None and rollouts else None
     parts = LiveReport(
         pipeline, Span(start, end), LimitedRetry(SCHEMA_TIMEOUT, say), telling.reading, args.segment
     ).parts(required=not rollouts)
     telling.clear()
-    write_page(args.output, page(f"{pipeline.name}: models in service", about_page(), [*rollouts, *map(shown, parts)]))
+    write_page(
+        args.output, page(f"{pipeline.name}: models in service", about_page(level), [*rollouts, *map(shown, parts)])
+    )
     for said in (*(each.verdict for each in rollouts), *(each.verdict for each in parts)):
         print(said)
     return 0

@@ -8,10 +8,19 @@ from millstream.consumers.errors import WorkerError
 from millstream.pipeline.pipeline import Pipeline
 
 
-def about_page() -> list[str]:
-    """The sentences below a page's heading."""
+def about_page(level: float | None = None) -> list[str]:
+    """The sentences below a page's heading. `level`: `rollout.level` if the page may show a rollout, whose intervals differ."""
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
-    return [f"Written by millstream on {now} UTC. All times are UTC. Intervals are 95 %."]
+    return [f"Written by millstream on {now} UTC. All times are UTC. {_intervals(level)}"]
+
+
+def _intervals(level: float | None) -> str:
+    if level is None:
+        return "Intervals are 95 %."
+    return (
+        f"Intervals are 95 %, except those of the rollout's verdicts: they hold at all looks at once, with `rollout.level: "
+        f"{level:g}`."
+    )
 
 
 def refuse_unknown_segment(pipeline: Pipeline, segment: str | None) -> None:

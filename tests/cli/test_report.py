@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.consumers.cli.main import run as main
+from millstream.consumers.cli.report_page import about_page
 from millstream.consumers.supervision.child import MILLSTREAM
 from tests.cli.test_replay import EVENTS, past
 from tests.comparison.scene import Events, comparison_scene
@@ -66,3 +67,8 @@ def test_page_that_can_not_be_written_is_refused_first(tmp_path: Path, capsys: p
     (tmp_path / "pipeline.yaml").write_text(SMALL)
     assert main(["report", str(tmp_path), "--output", str(tmp_path / "none" / "report.html")]) == 1
     assert "expected a file in a folder that exists" in capsys.readouterr().err
+
+
+def test_page_says_at_which_level_a_rollouts_intervals_hold() -> None:
+    assert about_page()[0].endswith("Intervals are 95 %.")
+    assert about_page(0.01)[0].endswith("they hold at all looks at once, with `rollout.level: 0.01`.")
