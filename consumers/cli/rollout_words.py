@@ -216,7 +216,9 @@ def _span(seconds: float) -> str:
 def _size_lines(pipeline: Pipeline, shares: Sequence[int]) -> list[str]:
     """How many labels show that each metric of quality is good enough, in a step with each of these shares."""
     rules = [rule for rule in metric_rules(pipeline) if not rule.service]
-    return [_size_line(rule, shares, rollout_of(pipeline).level) for rule in rules]
+    lines = [_size_line(rule, shares, rollout_of(pipeline).level) for rule in rules]
+    beside = "it may take longer until latency and the sample ratio pass, too: `millstream rollout status` says what they lack"
+    return [*lines, beside] if lines else []
 
 
 def _size_line(rule: MetricRule, shares: Sequence[int], level: float) -> str:

@@ -536,6 +536,8 @@ def test_check_says_what_the_section_means(tmp_path: Path, capsys: pytest.Captur
         "rollout   at 100 %, the candidate is watched for 1 h, and then promoted",
         f"rollout   accuracy: at most about {sizes} labelled events of both versions show it with a probability of 80%, if both "
         "versions are equally good; many events of one key count as fewer",
+        "rollout   it may take longer until latency and the sample ratio pass, too: `millstream rollout status` says what "
+        "they lack",
         "rollout   overrides by carrier: `millstream replay` can't check them, because predictions don't have the field. Add it "
         "to `output.include` if it should",
     ]
@@ -670,7 +672,8 @@ def test_check_says_how_many_labels_a_step_needs(
     section |= {"steps": [1, 50]} if strategy == "canary" else {}
     service = service_of(tmp_path, section=section, labels=LABELS)
     assert cli.run(["check", str(service.file), "--offline"]) == 0
-    last = [line for line in capsys.readouterr().out.splitlines() if line.startswith("rollout")][-1]
+    last, beside = [line for line in capsys.readouterr().out.splitlines() if line.startswith("rollout")][-2:]
+    assert "until latency and the sample ratio pass, too" in beside
     size = required_events(0.5, 0.02, 0.5, level=0.009, power=0.8).any_time
     assert last.startswith(f"rollout   accuracy: at most about {told.replace('SIZE', about(size))}")
     assert last.endswith("; many events of one key count as fewer")
