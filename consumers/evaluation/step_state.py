@@ -15,13 +15,14 @@ from millstream.consumers.evaluation.ratio import step_ratio
 from millstream.consumers.evaluation.rows import Rows, event_row
 from millstream.consumers.evaluation.segments import Segments
 from millstream.consumers.evaluation.sides import sides_of
+from millstream.consumers.evaluation.slow_calls import latency_outlook
 from millstream.consumers.evaluation.step_figures import total_figures, window_figures
 from millstream.consumers.rollout.bandit import Rewards
 from millstream.consumers.rollout.clusters import Clusters
 from millstream.consumers.rollout.progress import Evaluation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from millstream.consumers.evaluation.compared import Halves, Pairs
     from millstream.consumers.evaluation.distributions import Reference
@@ -128,7 +129,7 @@ class StepState:
             now,
             self._unmatured_share(sides),
             behind,
-            (*self._notes(), *told),
+            (*self._notes(), *self._slow(sides, candidates), *told),
             tuple(
                 VariantFigures(own.name, own.model, own.version, share, len(side.rows), part)
                 for own, share, side, part in zip(settings.variants, settings.shares, sides, sampled, strict=True)
@@ -180,6 +181,17 @@ class StepState:
         if own is None or earlier is None:
             return earlier if own is None else own
         return own + earlier
+
+    def _slow(self, sides: tuple[Side, ...], candidates: Sequence[CandidateVerdicts]) -> list[str]:
+        """Why latencies have no interval yet."""
+        sampled = self.held.sampled
+        return [
+            said
+            for number, own in zip(self.settings.candidates, candidates, strict=True)
+            for said in latency_outlook(
+                self.settings, sides[0], sides[number], own, is_thinned=min(sampled[0], sampled[number]) < 1
+            )
+        ]
 
     @staticmethod
     def _unmatured_share(sides: tuple[Side, ...]) -> float:

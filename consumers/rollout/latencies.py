@@ -77,8 +77,13 @@ def slowest(blocks: Ints, milliseconds: Floats, quantile: float) -> Slowest:
 def compared(baseline: Slowest, candidate: Slowest) -> Difference:
     """The logarithm of the candidate's geometric mean minus that of the baseline's. Its clusters are blocks with slow events."""
     found = in_same_clusters(baseline.logarithms, candidate.logarithms)
-    effective = np.minimum(*(Clusters(own.blocks, own.blocks).effective for own in (baseline, candidate)))
+    effective = np.minimum(*(effective_blocks(own.blocks) for own in (baseline, candidate)))
     return Difference(found.estimate, found.variance, np.maximum(effective - 1, 1.0), effective)
+
+
+def effective_blocks(slow: Floats) -> Floats:
+    """As how many blocks with equally many slow events they count. `slow`: how many each block has, [blocks]."""
+    return Clusters(slow, slow).effective
 
 
 def _divided(times: Ints) -> Ints:
