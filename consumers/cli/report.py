@@ -35,9 +35,9 @@ def run(args: argparse.Namespace) -> int:
         args.parser.error("--from: expected a time before --to.")
     refuse_unwritable(args.output)
     telling = Telling()
-    store, rollouts = open_store(pipeline), []
-    if pipeline.rollout is not None:
-        rollouts = rollout_sections(read_figures(pipeline, store).steps, _changes(pipeline, store))
+    store = open_store(pipeline)
+    steps = [] if pipeline.rollout is None else read_figures(pipeline, store).steps
+    rollouts = rollout_sections(steps, _changes(pipeline, store)) if steps else []
     level = pipeline.rollout.level if pipeline.rollout is not None and rollouts else None
     parts = LiveReport(
         pipeline, Span(start, end), LimitedRetry(SCHEMA_TIMEOUT, say), telling.reading, args.segment

@@ -1,7 +1,6 @@
 """What autopilot found in the current step of a rollout: for people, and as JSON."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -33,7 +32,7 @@ from millstream.topics.errors import TopicsError
 
 OLD_MS: Final = 60_000  # autopilot publishes every 10 s
 OLD_IDLE_MS: Final = 120_000  # every minute, while no rollout is on its way
-_ADVICE: Final = re.compile(r"autopilot: (\w+: )?would ")
+_ADVICE: Final = "autopilot: would "
 
 
 def evaluations_of(pipeline: Pipeline, store: SchemaStore) -> Evaluations | str:
@@ -97,7 +96,7 @@ def mode_lines(pipeline: Pipeline, found: StepFigures | str | None, record: Roll
         or pipeline.rollout.mode != "act"
     ):
         return []
-    if not any(map(_ADVICE.match, found.notes)):
+    if not any(note.startswith(_ADVICE) for note in found.notes):
         return []
     place = pipeline.at("rollout", "mode")
     return [

@@ -201,15 +201,13 @@ def test_step_that_has_not_passed_cannot_be_approved_and_what_it_lacks_is_told(
     assert (
         "What is missing: the step has taken 12 of 600 s. The step was evaluated 3 h ago: autopilot doesn't run" in said
     )
-    advice = "autopilot: await_approval: would await_approval: all metrics passed: accuracy is good enough"
+    advice = "autopilot: would await_approval: all metrics passed: accuracy is good enough"
     monkeypatch.setattr(rollout, "evaluations_of", lambda *_: Evaluations([replace(found, notes=(advice,))]))
     service.file.write_text(service.file.read_text().replace("rollout:\n", "rollout:\n  mode: advise\n"))
     said = run(service, "approve", *WHY, code=1)
     assert "not passed" not in said
     assert "does not wait for approval, because autopilot only advises (`rollout.mode: advise`)" in said
-    assert (
-        "says: await_approval: would await_approval: all metrics passed: accuracy is good enough. The step was" in said
-    )
+    assert "says: would await_approval: all metrics passed: accuracy is good enough. The step was" in said
     assert said.endswith("` goes on to the next step.\n")
     assert len(topic.rows) == 1
 

@@ -146,7 +146,7 @@ def test_autopilot_that_has_read_another_mode_must_be_restarted(tmp_path: Path) 
     desk = Desk(acts)
     desk.start(2)
     record = desk.record
-    advice = replace(FIGURES, notes=("autopilot: watch: would watch: all metrics passed",))
+    advice = replace(FIGURES, notes=("autopilot: would watch: all metrics passed",))
     idle = replace(FIGURES, notes=("autopilot: would start version 3: it is new",))
     for found in (advice, idle):
         [line] = mode_lines(acts, found, record)
