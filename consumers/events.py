@@ -285,9 +285,9 @@ def joined_parts(batches: Sequence[MicroBatch]) -> tuple[BatchSlice, ...]:
     return tuple(found)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class BatchResult:
-    """A micro-batch with its results. Nothing changes it; to check that (`frozen`) would take longer than to make it."""
+    """A micro-batch with its results."""
 
     number: int  # of the batch, in the order of submission: 0, 1, 2, ...
     batch: MicroBatch

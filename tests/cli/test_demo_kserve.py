@@ -62,6 +62,7 @@ def wait_for_line(demo: "subprocess.Popen[str]", part: str) -> None:
         pytest.fail(f"the demo ended early: {demo.stderr.read()}")
 
 
+@pytest.mark.full
 def test_events_add_up_and_rank_as_in_the_workers(tmp_path: Path) -> None:
     found = {}
     for executor in ("onnx", "kserve"):

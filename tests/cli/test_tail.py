@@ -103,7 +103,7 @@ def test_dead_letter_shows_bytes_of_an_event_that_nobody_can_read() -> None:
     row = shown(letter(EVENT[:-1]))
     assert list(row["value"]["value"]) == ["base64"]
     assert row["value"]["error"] == "bad"
-    assert "expected a record" in row["value"]["value_error"]
+    assert "is no record of schema" in row["value"]["value_error"]
 
 
 def test_timestamp_of_no_calendar_is_shown_as_the_number() -> None:

@@ -85,7 +85,13 @@ def test_workers_restarted_one_after_the_other(kafka: Broker, tmp_path: Path, fu
         assert_exactly_once(service, fleet.finish(stream))
 
 
-@pytest.mark.parametrize("beyond", [2, 8], ids=["partitions moved", "transaction timed out"])
+@pytest.mark.parametrize(
+    "beyond",
+    [
+        pytest.param(2, marks=pytest.mark.full, id="partitions moved"),
+        pytest.param(8, marks=pytest.mark.full, id="transaction timed out"),
+    ],
+)
 def test_worker_stopped_for_longer_than_its_session_writes_nothing_of_what_has_moved(
     kafka: Broker, tmp_path: Path, beyond: float
 ) -> None:

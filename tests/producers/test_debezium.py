@@ -32,7 +32,10 @@ outputs: [{tensor: numbers}, {tensor: customer}]
 """
 
 
-@pytest.mark.parametrize("with_schemas", [True, False], ids=["schema and payload", "bare"])
+@pytest.mark.parametrize(
+    "with_schemas",
+    [pytest.param(True, marks=pytest.mark.full, id="schema and payload"), pytest.param(False, id="bare")],
+)
 def test_changes_of_rows_are_predicted_and_deletions_are_dead_letters(
     kafka: Broker, tmp_path: Path, *, with_schemas: bool
 ) -> None:

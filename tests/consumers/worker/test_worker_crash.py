@@ -123,6 +123,7 @@ def test_pipeline_stops_at_a_bad_event_where_it_is_told_to(kafka: Broker, tmp_pa
     assert Counter(answered(service)) == Counter(f"e{number}" for number in range(7))
 
 
+@pytest.mark.full
 @pytest.mark.durable
 def test_batch_that_never_ends_ends_the_worker_and_its_event_is_refused(kafka: Broker, tmp_path: Path) -> None:
     body = 'while (inputs["x"] == 2).any():\n    time.sleep(1)\nreturn {"y": -inputs["x"]}'
