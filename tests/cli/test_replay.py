@@ -24,13 +24,12 @@ from millstream.pipeline.loading import load_pipeline
 from millstream.schemas.column import column_of
 from millstream.schemas.predictions import PredictionEncoder
 from millstream.schemas.records import ROLLOUT_PREDICTION
-from millstream.schemas.rollout_choices import RolloutChoice, RowChoices
-from millstream.schemas.row_models import RowModels
 from millstream.schemas.table import Table
 from millstream.topics.local.child import start
 from tests.broker.clients import create_topic, produce, read_all, wait_until
 from tests.comparison.scene import exact_auc
 from tests.consumers.control.topic_in_memory import started
+from tests.consumers.replay.row_models import row_models
 from tests.consumers.service import Service, flights_service, prediction_of
 from tests.pipeline.pipeline_files import SMALL
 
@@ -206,17 +205,7 @@ def test_routing_of_predictions_is_checked_by_the_control_topic(tmp_path: Path, 
     assert 0 < (~routed.randomised).sum() < len(ids)
     variants = routed.variant.copy()
     variants[:wrong] = 1 - variants[:wrong]
-    choices = [
-        RolloutChoice(record.rollout, record.revision, own.name, float(share), randomised=randomised, model_ms=1.0)
-        for randomised in (True, False)
-        for own, share in zip(record.variants, record.plan().shares, strict=True)
-    ]
-    models = RowModels(
-        [(own.model, own.version) for own in record.variants],
-        variants.astype(np.int64),
-        [own.name for own in record.variants],
-        RowChoices(choices, variants + 2 * ~routed.randomised),
-    )
+    models = row_models(record, variants, routed.randomised)
     times = np.full(len(ids), time.time_ns() // 1_000_000)
     encoder = PredictionEncoder(ROLLOUT_PREDICTION.reserved_id, pipeline=pipeline.name, variant="primary", rollout=True)
     outputs = {"late_probability": np.full(len(ids), 0.5, np.float32)}

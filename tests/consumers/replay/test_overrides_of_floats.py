@@ -21,12 +21,11 @@ from millstream.pipeline.loading import load_pipeline
 from millstream.schemas.column import column_of
 from millstream.schemas.predictions import PredictionEncoder
 from millstream.schemas.records import ROLLOUT_PREDICTION
-from millstream.schemas.rollout_choices import RolloutChoice, RowChoices
-from millstream.schemas.row_models import RowModels
 from millstream.schemas.table import Table
 from tests.broker.choice import Broker
 from tests.consumers.control.topic_in_memory import Topic, TopicReader, started
 from tests.consumers.in_memory import MemoryRecord
+from tests.consumers.replay.row_models import row_models
 from tests.consumers.service import flights_service
 
 if TYPE_CHECKING:
@@ -63,17 +62,7 @@ def predicted(record: RolloutRecord) -> list[bytes]:
     """What a worker that follows the record writes."""
     routed = route(record.plan(), [each.encode() for each in IDS], {"distance": texts_of(DISTANCES)})
     assert 0 < (~routed.randomised).sum() < len(IDS)
-    choices = [
-        RolloutChoice(record.rollout, record.revision, own.name, float(share), randomised=randomised, model_ms=1.0)
-        for randomised in (True, False)
-        for own, share in zip(record.variants, record.plan().shares, strict=True)
-    ]
-    models = RowModels(
-        [(own.model, own.version) for own in record.variants],
-        routed.variant.astype(np.int64),
-        [own.name for own in record.variants],
-        RowChoices(choices, routed.variant + 2 * ~routed.randomised),
-    )
+    models = row_models(record, routed.variant, routed.randomised)
     times = np.arange(len(IDS))
     encoder = PredictionEncoder(
         ROLLOUT_PREDICTION.reserved_id, pipeline=record.pipeline, variant="primary", rollout=True
