@@ -14,7 +14,6 @@ from millstream.schemas.records import (
     ROLLOUT_PREDICTION,
     OwnRecord,
 )
-from millstream.schemas.registry import RegistryStore
 from millstream.schemas.store import SchemaStore
 
 
@@ -30,7 +29,9 @@ def open_store(pipeline: Pipeline) -> SchemaStore:
     return _registry_store(registry)
 
 
-def _registry_store(registry: Registry, kind: Literal["AVRO", "JSON"] = "AVRO") -> RegistryStore:
+def _registry_store(registry: Registry, kind: Literal["AVRO", "JSON"] = "AVRO") -> SchemaStore:
+    from millstream.schemas.registry import RegistryStore  # noqa: PLC0415  (a folder of schemas needs no registry)
+
     password = registry.password.get_secret_value() if registry.password else None
     return RegistryStore(registry.url, username=registry.username, password=password, ca=registry.ca, kind=kind)
 

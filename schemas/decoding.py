@@ -1,11 +1,9 @@
-"""Opens the decoder of events or labels, by how they are written."""
+"""Opens the decoder of events or labels, by how they are written. Only the chosen one is imported."""
 
 from collections.abc import Mapping
 from typing import Literal
 
-from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.decoded import Decoder
-from millstream.schemas.json.decoder import JsonDecoder
 from millstream.schemas.store import Schema, SchemaStore
 
 
@@ -23,6 +21,10 @@ def open_decoder(
     Raises:
         BadFieldError: a path isn't in the schema, or there can't be a column of its values.
     """
-    if reader is None:
-        return JsonDecoder.of_types(types)
-    return AvroDecoder(store, reader, list(types)) if form == "avro" else JsonDecoder.of_schema(reader, list(types))
+    if reader is not None and form == "avro":
+        from millstream.schemas.avro.decoder import AvroDecoder  # noqa: PLC0415
+
+        return AvroDecoder(store, reader, list(types))
+    from millstream.schemas.json.decoder import JsonDecoder  # noqa: PLC0415
+
+    return JsonDecoder.of_types(types) if reader is None else JsonDecoder.of_schema(reader, list(types))

@@ -1,23 +1,20 @@
 """Dead letters in their topic: positions, filters, and the records that a replay writes. Pure."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from millstream.schemas.dead_letters import DeadLetter
 from millstream.schemas.units import parse_duration
+from millstream.topics.attempts import ATTEMPTS
 from millstream.topics.records import Headers, ReadRecord
 
 REPLAYED: Final = "millstream.replayed"
 """Header of a marker: the letter in the same partition that was replayed, as `partition@offset`."""
 REPLAY_ID: Final = "millstream.replay.id"
 """Header of a replayed event: the dead letter it comes from, as `topic/partition/offset`."""
-ATTEMPTS: Final = "millstream.attempts"
-"""Header of a replayed event: how many times it was tried before, as decimal digits."""
 
-_MAX_ATTEMPT_DIGITS = 6  # nobody replays more often, and the dead letter's field has 32 bits
 _POSITION = re.compile(r"([0-9]{1,9})@([0-9]{1,18})", re.ASCII)
 
 
@@ -162,15 +159,6 @@ def replay_of(
         ),
         timestamp=letter.timestamp if keep_timestamp and letter.timestamp >= 0 else None,
     )
-
-
-def attempts_before(headers: Iterable[tuple[str, Any]]) -> int:
-    """How often an event was tried before, by its headers; 0 if there is no valid header."""
-    said = [value for name, value in headers if name == ATTEMPTS]
-    # Anybody can write headers, and none may end a worker. `isdigit` of bytes accepts only 0 to 9.
-    if not said or not isinstance(said[-1], bytes) or not said[-1].isdigit() or len(said[-1]) > _MAX_ATTEMPT_DIGITS:
-        return 0
-    return int(said[-1])
 
 
 def parse_moment(text: str, now: float) -> int:

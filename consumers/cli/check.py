@@ -26,7 +26,7 @@ from millstream.consumers.shadow.compared_output import (
 from millstream.consumers.worker.clients import has_quota
 from millstream.consumers.worker.diagnosis import diagnose
 from millstream.consumers.worker.plan import Plan, check_answers, make_plan
-from millstream.inference.combined.combination import CombinedVersion
+from millstream.inference.combined.version import CombinedVersion
 from millstream.inference.errors import ModelRejected
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.mapping import PLACEHOLDER

@@ -26,7 +26,6 @@ from millstream.consumers.worker.clients import largest_outputs
 from millstream.consumers.worker.instance_id import take_instance_id
 from millstream.consumers.worker.model_wait import fetch_models
 from millstream.consumers.worker.plan import Plan, group_of, make_plan
-from millstream.consumers.worker.rollout_following import read_rollout, with_baseline
 from millstream.consumers.worker.worker import Worker
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import Admin, refuse_unfit_broker, require, roles
@@ -80,6 +79,9 @@ def run(args: argparse.Namespace) -> int:
         dedicated = args.role == "shadow"
         control = None
         if pipeline.rollout is not None and not dedicated:
+            # Imported here, because a plain worker starts sooner without it.
+            from millstream.consumers.worker.rollout_following import read_rollout, with_baseline  # noqa: PLC0415
+
             control = read_rollout(pipeline, admin, Retry(threading.Event(), health, metrics))
             pipeline = with_baseline(pipeline, control.reader.record)
         models = fetch_models(pipeline, health, metrics, dedicated=dedicated)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from millstream.consumers.events import NEVER, DecodedBatch, FetchedBatch, Rejec
 from millstream.consumers.record_headers import RecordHeaders
 from millstream.consumers.records import rows_in
 from millstream.inference.executors.interface import Inputs, join_rows
-from millstream.inference.feature_store.lookup import Lookup
 from millstream.inference.features import Features, to_tensors
 from millstream.inference.signature import Signature
 from millstream.schemas.arrays import Ints
@@ -23,6 +22,9 @@ from millstream.schemas.errors import SchemaUnavailable
 from millstream.schemas.ids import ids_of, place_ids
 from millstream.schemas.packed import Packed, Texts
 from millstream.schemas.table import Table
+
+if TYPE_CHECKING:
+    from millstream.inference.feature_store.lookup import Lookup
 
 MAX_COST = float(1 << 40)  # of one event
 MAX_DEADLINE_DIGITS = 19  # those of 2^63
@@ -82,7 +84,7 @@ class BlockDecoder:
         *,
         allow_nan: bool,
         keep: Sequence[str] = (),
-        lookups: Sequence[Lookup] = (),
+        lookups: "Sequence[Lookup]" = (),
         fill: Fill | None = None,
     ) -> None:
         """Args:

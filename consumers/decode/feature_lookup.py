@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from millstream.consumers.events import Rejection
-from millstream.inference.feature_store.lookup import Lookup, LookupReport
 from millstream.schemas.arrays import Ints
 from millstream.schemas.table import Table
+
+if TYPE_CHECKING:
+    from millstream.inference.feature_store.lookup import Lookup, LookupReport
 
 
 class EventPart(NamedTuple):
@@ -26,10 +28,10 @@ class ReadEvents:
 
     parts: Sequence[EventPart]  # at least one
     rejected: Mapping[int, Rejection]  # by row of the poll
-    reports: Sequence[LookupReport] = ()
+    reports: "Sequence[LookupReport]" = ()
 
 
-def with_features(read: ReadEvents, lookups: Sequence[Lookup]) -> ReadEvents:
+def with_features(read: ReadEvents, lookups: "Sequence[Lookup]") -> ReadEvents:
     """The events with the columns of these look-ups. Events whose features can't be read are rejected.
 
     Raises:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from millstream.consumers.decode.decoder import BlockDecoder
 from millstream.consumers.decode.feature_lookup import with_features
@@ -15,8 +15,10 @@ from millstream.consumers.records import packed
 from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.safety_net import SafetyNet, raise_expected
 from millstream.consumers.resilience.watchdog import Watchdog
-from millstream.inference.feature_store.lookup import LookupReport
 from millstream.schemas.arrays import Ints
+
+if TYPE_CHECKING:
+    from millstream.inference.feature_store.lookup import LookupReport
 
 T = TypeVar("T")
 
@@ -84,7 +86,7 @@ class IsolatingDecoder:
             lambda error: polled.records.position(getattr(error, "row", 0)),
         )
 
-    def _count(self, reports: Sequence[LookupReport]) -> None:
+    def _count(self, reports: "Sequence[LookupReport]") -> None:
         for report in reports:
             for outcome, events in report.outcomes.items():
                 if events:

@@ -1,34 +1,25 @@
 """Opens the look-ups that a pipeline file describes and its models use."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from millstream.consumers.decode.lookup_keys import used_lookups
 from millstream.consumers.errors import PlanError
 from millstream.consumers.problems import Problems
-from millstream.inference.errors import FeatureStoreError
-from millstream.inference.feature_store.fallback import Fallback
-from millstream.inference.feature_store.feast_entities import FeastEntities, FeastStore
-from millstream.inference.feature_store.interface import Entities
-from millstream.inference.feature_store.key_template import parse_template
-from millstream.inference.feature_store.lookup import Lookup
-from millstream.inference.feature_store.redis_connection import RedisAddress, RedisConnection
-from millstream.inference.feature_store.redis_entities import READERS, RedisEntities
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput, lookup_columns
-from millstream.inference.times import Time
-from millstream.pipeline.feature_store_section import FeatureStore, LookupSection
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.dtypes import Dtype
 from millstream.schemas.errors import BadPathError
 from millstream.schemas.lookup_columns import age_column_of, looked_up
 from millstream.schemas.paths import parse_path
 
-Types = Mapping[str, str]
-"""Wanted path within an entry -> the type of its value, see `Reader.leaf`."""
+if TYPE_CHECKING:
+    from millstream.inference.feature_store.lookup import Lookup
 
 
-def open_lookups(pipeline: Pipeline, models: Sequence[ModelVersion]) -> list[Lookup]:
+def open_lookups(pipeline: Pipeline, models: Sequence[ModelVersion]) -> "list[Lookup]":
     """The look-ups that the models use, in the order of the pipeline file. The store isn't asked yet.
 
     Raises:
@@ -47,75 +38,20 @@ def open_lookups(pipeline: Pipeline, models: Sequence[ModelVersion]) -> list[Loo
     used = [(number, section) for number, section in enumerate(store.lookups) if section.name in wanted]
     if not used:
         return []
-    opened = _Feast(pipeline, store) if store.type == "feast" else _Redis(pipeline, store)
-    fallback = Fallback() if store.on_outage == "missing" else None
-    problems = Problems()
-    lookups: list[Lookup] = []
-    for number, section in used:
-        place = pipeline.at("feature_store", "lookups", number)
-        with problems:
-            entities = opened.entities(section, wanted[section.name], place)
-            lookups.append(Lookup(section.name, entities, section.include_age, section.max_age, fallback))
-    problems.raise_all()
-    return lookups
+    # Imported here, because few pipelines have a feature store.
+    from millstream.consumers.decode.lookup_opening import opened_lookups  # noqa: PLC0415
+
+    return opened_lookups(pipeline, store, used, wanted)
 
 
-def included_ages(lookups: Sequence[Lookup]) -> dict[str, Dtype]:
+def included_ages(lookups: "Sequence[Lookup]") -> dict[str, Dtype]:
     """The columns of ages that predictions include, with their types."""
     return {age_column_of(lookup.name): "float64" for lookup in lookups if lookup.with_age}
 
 
-def columns_of_lookups(lookups: Sequence[Lookup]) -> dict[str, Dtype]:
+def columns_of_lookups(lookups: "Sequence[Lookup]") -> dict[str, Dtype]:
     """The columns that the look-ups add, with their types."""
     return {column: dtype for lookup in lookups for column, dtype in lookup.columns.items()}
-
-
-class _Redis:
-    """Opens look-ups in Redis. They share a connection."""
-
-    def __init__(self, pipeline: Pipeline, store: FeatureStore) -> None:
-        assert store.url is not None  # the pipeline file's check requires it
-        self._pipeline = pipeline
-        password = None if store.password is None else store.password.get_secret_value()
-        address = RedisAddress(store.url, store.timeout, store.username, password, store.ca)
-        self._connection = RedisConnection(address, pipeline.at("feature_store"))
-
-    def entities(self, section: LookupSection, types: Types, place: str) -> Entities:
-        """The entities of a look-up. Raises FeatureStoreError."""
-        updated = None
-        if section.updated is not None:
-            form = Time(section.updated_format, "epoch", whole=False)
-            updated = section.updated, form
-            types = _with_time(types, section.updated, form, place)
-        reader = READERS[section.value](types, place)
-        return RedisEntities(self._connection, parse_template(section.key, place), reader, updated)
-
-
-class _Feast:
-    """Opens look-ups in a Feast repository."""
-
-    def __init__(self, pipeline: Pipeline, store: FeatureStore) -> None:
-        assert store.repository is not None  # the pipeline file's check requires it
-        self._store = FeastStore(store.repository, store.timeout, pipeline.at("feature_store"))
-
-    def entities(self, section: LookupSection, types: Types, place: str) -> Entities:
-        """The entities of a look-up. Raises FeatureStoreError."""
-        assert section.view is not None  # the pipeline file's check requires it
-        return FeastEntities(self._store, section.view, section.key, types, place)
-
-
-def _with_time(types: Types, path: str, form: Time, place: str) -> Types:
-    """The wanted fields with the one that has an entry's time."""
-    if types.get(path, form.leaf) != form.leaf:
-        raise FeatureStoreError(
-            f"{place}: expected field `{path}` to be a time in {form.format} (`updated`), but a model reads it as {types[path]}. "
-            f"Name another field, or say in the model's config.yaml `time: {form.format}`."
-        )
-    try:
-        parse_path(path)
-    except BadPathError as error:
-        raise FeatureStoreError(f"{place}: `updated`: {error}.") from None
-    return {**types, path: form.leaf}
 
 
 def _check_names(pipeline: Pipeline, models: Sequence[ModelVersion]) -> None:

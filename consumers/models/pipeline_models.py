@@ -3,8 +3,8 @@
 from functools import cached_property, partial
 from pathlib import Path
 
-from millstream.inference.combined.combination import NamedMember
-from millstream.inference.combined.tenants import first_tenant, versions_of
+from millstream.inference.combined.tenant_folders import first_tenant, versions_of
+from millstream.inference.combined.version import NamedMember
 from millstream.inference.overrides import Fields
 from millstream.inference.repository import NAME_VERSION, ModelVersion, load_version, read_version
 from millstream.inference.sources.choice import Repository, open_source
@@ -104,13 +104,18 @@ class PipelineModels:
         return self._loaded(name, version, ("models", "tenants"), None)
 
     def first_tenant(self, name: str) -> tuple[str, int] | None:
-        """See `tenants.first_tenant`. Raises SourceUnavailable, and ModelConfigError: this user may not read the folder."""
+        """See `tenant_folders.first_tenant`.
+
+        Raises:
+            SourceUnavailable: the folder is away.
+            ModelConfigError: this user may not read it.
+        """
         repository = self.pipeline.model.repository
         assert isinstance(repository, Path)  # see `pipeline.conflicts`
         return self.source.read(partial(first_tenant, repository, name))
 
     def tenant_versions(self, name: str) -> list[int]:
-        """See `tenants.versions_of`. Raises as `first_tenant` does."""
+        """See `tenant_folders.versions_of`. Raises as `first_tenant` does."""
         repository = self.pipeline.model.repository
         assert isinstance(repository, Path)  # see `pipeline.conflicts`
         return self.source.read(partial(versions_of, repository, name))

@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 from millstream.consumers.execute.interface import Pool
 from millstream.consumers.serving.loaded import Loaded
 from millstream.consumers.serving.place import Place
-from millstream.inference.combined.combination import CombinedExecutor
+from millstream.inference.combined.version import CombinedExecutor
 from millstream.inference.executors.interface import ModelExecutor
 from millstream.inference.executors.opened import OpenedModel
 

@@ -19,7 +19,7 @@ from millstream.consumers.sink.delivery import Delivery
 from millstream.schemas.arrays import Ints
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterColumns, DeadLetterEncoder
 from millstream.schemas.packed import Packed, lengths_of, taken
-from millstream.topics.dead_letters import attempts_before
+from millstream.topics.attempts import attempts_before
 
 RECORD_OVERHEAD = 512  # upper bound of a record's bytes besides key, value and headers
 _HEADER_OVERHEAD = 10  # bytes of a header's lengths, at most

@@ -1,9 +1,12 @@
-"""Creates the parts of a worker in the order of an event's path, and connects them."""
+"""Creates the parts of a worker in the order of an event's path, and connects them.
 
-from collections.abc import Callable, Mapping, Sequence
+Parts that only some pipelines have are imported where they are chosen: a plain worker starts sooner without them.
+"""
+
+from collections.abc import Callable, Mapping
 from functools import partial
 from queue import SimpleQueue
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from millstream.consumers.batch.batcher import Batcher
 from millstream.consumers.client_handle import report_native
@@ -17,14 +20,7 @@ from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import SERVING_MODEL, Metrics
 from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import Watchdog
-from millstream.consumers.serving import watch_thread
-from millstream.consumers.serving.model_watch import ModelWatch
-from millstream.consumers.serving.place import WholePool
-from millstream.consumers.serving.wanted_now import wanted_now
-from millstream.consumers.shadow.comparison_sink import ComparisonSink
-from millstream.consumers.shadow.shadow_plan import count_undelivered, make_shadows
-from millstream.consumers.shadow.shadow_thread import Shadow, ShadowThread
-from millstream.consumers.sink.delivery import AtLeastOnce, BestEffort, Delivery, LostBroker
+from millstream.consumers.sink.delivery import AtLeastOnce, Delivery, LostBroker
 from millstream.consumers.sink.result_sink import Sink
 from millstream.consumers.sink.transactions import ExactlyOnce
 from millstream.consumers.sink.writer import Checkpoints, ResultSink, Writer
@@ -35,17 +31,17 @@ from millstream.consumers.worker.clients import producer_settings, subscription_
 from millstream.consumers.worker.compute import Compute
 from millstream.consumers.worker.event_source import EventSource
 from millstream.consumers.worker.executor_slots import pool_of
-from millstream.consumers.worker.following import Following, loads_with_less_priority
-from millstream.consumers.worker.members_following import follow_members
+from millstream.consumers.worker.following import Following
 from millstream.consumers.worker.plan import Plan, batches_ahead, check_answers, outputs_of, settings_of
-from millstream.consumers.worker.rollout_following import Control, follow_rollout
-from millstream.consumers.worker.several_metrics import count_several
 from millstream.consumers.worker.shared import Shared, shared_of
-from millstream.consumers.worker.version_loader import VersionLoader, primary_of
 from millstream.consumers.worker.worker import Models, Stage, Worker
-from millstream.inference.combined.combination import CombinedVersion
+from millstream.inference.combined.version import CombinedVersion
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.opened import OpenedModel
+
+if TYPE_CHECKING:
+    from millstream.consumers.shadow.shadow_thread import ShadowThread
+    from millstream.consumers.worker.rollout_following import Control
 
 MAX_UNCOMMITTED_SHARE = 1 / 2  # of the in-flight limit: a checkpoint is due when the uncommitted results reach it
 DECODE_TIMEOUT = 90.0  # seconds that a decode may take at least: a slow registry may need half of them
@@ -77,7 +73,7 @@ def build_worker(
     lost_broker: LostBroker,
     instance_id: str,
     until_idle: bool,
-    control: Control | None = None,
+    control: "Control | None" = None,
 ) -> Worker:
     """Create a worker.
 
@@ -104,17 +100,19 @@ def build_worker(
         metrics=metrics,
         lost_broker=lost_broker,
     )
-    shadows = make_shadows(plan.shadows, pipeline, plan.store)
-    count_several(plan.executors, metrics)
-    sink = _sink(plan, shared, shadows, largest_outputs, instance_id, lost_broker)
-    shadow_thread = _shadow_thread(plan, shared, shadows, lost_broker) if shadows and not plan.dedicated else None
+    if isinstance(plan.model, CombinedVersion):
+        from millstream.consumers.worker.several_metrics import count_several  # noqa: PLC0415
+
+        count_several(plan.executors, metrics)
+    sink = _sink(plan, shared, largest_outputs, instance_id, lost_broker)
+    shadows = _shadow_thread(plan, shared, lost_broker) if plan.shadows and not plan.dedicated else None
     return connect(
         shared,
         source=source,
         decoder=plan.decoder,
         serving=serving_of(plan, _follow(plan, shared, control)),
         sink=sink,
-        shadows=shadow_thread,
+        shadows=shadows,
     )
 
 
@@ -134,7 +132,7 @@ def connect(
     decoder: BlockDecoder,
     serving: Serving,
     sink: ResultSink,
-    shadows: ShadowThread | None,
+    shadows: "ShadowThread | None",
 ) -> Worker:
     """Create the stages between a source and a sink, and connect them.
 
@@ -186,7 +184,7 @@ def _decoding(decoder: BlockDecoder, shared: Shared, retry: Retry) -> IsolatingD
     )
 
 
-def _writer(shared: Shared, sink: ResultSink, window: BatchWindow, shadows: ShadowThread | None) -> Writer:
+def _writer(shared: Shared, sink: ResultSink, window: BatchWindow, shadows: "ShadowThread | None") -> Writer:
     settings = shared.settings
     return Writer(
         shared.answers,
@@ -202,7 +200,6 @@ def _writer(shared: Shared, sink: ResultSink, window: BatchWindow, shadows: Shad
 def _sink(
     plan: Plan,
     shared: Shared,
-    shadows: Sequence[Shadow],
     limits: Mapping[str, int],
     instance_id: str,
     lost_broker: LostBroker,
@@ -224,62 +221,30 @@ def _sink(
         delivery = AtLeastOnce(producer, abandon=abandon, metrics=metrics, lost_broker=lost_broker)
     if not plan.dedicated:
         return Sink(delivery, outputs, assignment=shared.assignment, metrics=metrics)
-    topic = plan.pipeline.comparison.topic
-    return ComparisonSink(
-        delivery,
-        outputs,
-        shadows,
-        topic=topic,
-        max_bytes=limits[topic],
-        leave_out=lambda: count_undelivered(shadows, metrics),
-        assignment=shared.assignment,
-        metrics=metrics,
-    )
+    from millstream.consumers.worker.shadowing import comparison_sink  # noqa: PLC0415
+
+    return comparison_sink(plan, shared, delivery, outputs, limits)
 
 
-def _follow(plan: Plan, shared: Shared, control: Control | None) -> Follow:
+def _shadow_thread(plan: Plan, shared: Shared, lost_broker: LostBroker) -> "ShadowThread":
+    from millstream.consumers.worker.shadowing import shadow_thread  # noqa: PLC0415
+
+    return shadow_thread(plan, shared, lost_broker)
+
+
+def _follow(plan: Plan, shared: Shared, control: "Control | None") -> Follow:
     """See `Serving.follow`. `control`: see `build_worker`."""
     if control is not None:
+        from millstream.consumers.worker.rollout_following import follow_rollout  # noqa: PLC0415
+
         return partial(follow_rollout, plan, shared, control, shared.health)
     if isinstance(plan.model, CombinedVersion):
+        from millstream.consumers.worker.members_following import follow_members  # noqa: PLC0415
+
         return partial(follow_members, plan, shared)
     if isinstance(plan.pipeline.wanted_version, str):
-        return partial(_watch, plan, shared)
+        from millstream.consumers.worker.version_following import follow_version  # noqa: PLC0415
+
+        return partial(follow_version, plan, shared)
     shared.metrics.set(SERVING_MODEL, 1, plan.model.name, str(plan.model.version))
     return keep_version
-
-
-def _watch(plan: Plan, shared: Shared, first: OpenedModel, pool: Pool) -> Following:
-    """See `Serving.follow`."""
-    pipeline, loader = plan.pipeline, VersionLoader(plan, primary_of(plan))
-    model, stop = pipeline.model, shared.ending.abandon
-    watch = ModelWatch(
-        loader.first(first),
-        WholePool(pool),
-        partial(wanted_now, lambda: plan.models.source, model.name, pipeline.wanted_version, pipeline.at("model")),
-        loader,
-        stop=stop,
-        metrics=shared.metrics,
-    )
-    run = partial(watch_thread.follow, [watch], model.poll_interval, stop, nice=loads_with_less_priority(plan))
-    return Following([("models", run)], watch.close)
-
-
-def _shadow_thread(plan: Plan, shared: Shared, shadows: Sequence[Shadow], lost_broker: LostBroker) -> ShadowThread:
-    pipeline, metrics = plan.pipeline, shared.metrics
-    return ShadowThread(
-        shadows,
-        BestEffort(
-            pipeline.client_config(),
-            lost=lambda: count_undelivered(shadows, metrics),
-            metrics=metrics,
-            lost_broker=lost_broker,
-        ),
-        topic=pipeline.comparison.topic,
-        max_load=min(shadow.section.max_load for shadow in plan.shadows),
-        room=8 * pipeline.batch.max_events,
-        # All events of a worker that ends when it is idle are a backlog. It would skip them all.
-        busy=(lambda: False) if shared.settings.until_idle else shared.budget.has_backlog,
-        assignment=shared.assignment,
-        metrics=metrics,
-    )

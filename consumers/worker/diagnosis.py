@@ -16,10 +16,9 @@ from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.problems import Problems
 from millstream.consumers.schema_store import open_store
 from millstream.consumers.shadow.compared_output import check_compared_output
-from millstream.consumers.worker.model_opening import open_settings
+from millstream.consumers.worker.model_opening import open_settings, open_several
 from millstream.consumers.worker.plan import load_primary
-from millstream.consumers.worker.several_models import open_several
-from millstream.inference.combined.combination import CombinedVersion
+from millstream.inference.combined.version import CombinedVersion
 from millstream.inference.repository import ModelVersion
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.decoding import open_decoder

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from millstream.consumers.worker.plan import Plan
 from millstream.consumers.worker.worker import Stage, VersionOf
-from millstream.inference.combined.combination import CombinedVersion
+from millstream.inference.combined.version import CombinedVersion
 
 
 class Following(NamedTuple):

@@ -18,8 +18,9 @@ from millstream.consumers.worker.following import Following, loads_with_less_pri
 from millstream.consumers.worker.plan import Plan, check_outputs, open_member_copies
 from millstream.consumers.worker.shared import Shared
 from millstream.consumers.worker.version_loader import LoadedModel, VersionLoader
-from millstream.inference.combined.combination import CombinedVersion, Ensemble, NamedMember
+from millstream.inference.combined.combination import Ensemble
 from millstream.inference.combined.tenants import Tenants
+from millstream.inference.combined.version import CombinedVersion, NamedMember
 from millstream.inference.executors.interface import ModelExecutor
 from millstream.inference.executors.opened import OpenedModel
 

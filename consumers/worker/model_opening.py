@@ -2,8 +2,12 @@
 
 from functools import partial
 
-from millstream.inference.combined.combination import OpenModel
+from millstream.inference.combined.version import CombinedVersion, OpenModel
+from millstream.inference.errors import ModelConfigError
+from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.choice import open_executor
+from millstream.inference.executors.interface import ModelExecutor
+from millstream.inference.repository import ModelVersion
 from millstream.pipeline.pipeline import Pipeline
 
 
@@ -27,3 +31,20 @@ def open_settings(pipeline: Pipeline, models: int, beside: object = None) -> Ope
         engine_cache=settings.engine_cache,
         beside=beside,
     )
+
+
+def open_several(model: CombinedVersion, open_model: OpenModel) -> ModelExecutor:
+    """Load the models. Raises ModelConfigError, DeviceError."""
+    return model.several.open(partial(open_here, open_model))
+
+
+def open_here(open_model: OpenModel, model: ModelVersion) -> ModelExecutor:
+    """Load one of several models. Raises ModelConfigError, DeviceError."""
+    executor = open_model(model)
+    if isinstance(executor, BlockingExecutor):
+        executor.close()
+        raise ModelConfigError(
+            f"{model.place}: the executor {model.executor} runs on a server, which `models` doesn't support. Give the model a "
+            f"pipeline of its own with `model:`, or call the server in a Python model (`model.py`)."
+        )
+    return executor

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from millstream.consumers.batch.batcher import Limits
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
-from millstream.consumers.decode.json_schema import checked_decoder
 from millstream.consumers.decode.lookups import columns_of_lookups, included_ages, open_lookups
 from millstream.consumers.decode.named_fields import (
     check_columns,
@@ -27,20 +26,13 @@ from millstream.consumers.errors import PlanError
 from millstream.consumers.flow.in_flight import record_cost_of
 from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.schema_store import dead_letter_record, open_store, own_schema_id, prediction_record
-from millstream.consumers.shadow.compared_output import check_compared_answers, check_compared_output
-from millstream.consumers.shadow.shadow_plan import (
-    ShadowPlan,
-    load_shadows,
-    loop_mate,
-    shadow_fields,
-)
+from millstream.consumers.shadow.shadow_plan import ShadowPlan, loop_mate, shadow_fields
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
 from millstream.consumers.sink.result_sink import Outputs
 from millstream.consumers.worker.compute import DECODE_RECORDS
-from millstream.consumers.worker.model_opening import open_settings
-from millstream.consumers.worker.several_models import load_several, open_here, open_several
+from millstream.consumers.worker.model_opening import open_here, open_settings, open_several
 from millstream.consumers.worker.shared import Settings
-from millstream.inference.combined.combination import CombinedExecutor, CombinedVersion
+from millstream.inference.combined.version import CombinedExecutor, CombinedVersion
 from millstream.inference.errors import ModelRejected
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.interface import ANSWERED_BY, ModelExecutor, Tensors
@@ -48,6 +40,7 @@ from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import blank
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.dead_letters import DeadLetterEncoder
+from millstream.schemas.decoded import Decoder
 from millstream.schemas.decoding import open_decoder
 from millstream.schemas.dtypes import Dtype
 from millstream.schemas.predictions import (
@@ -103,13 +96,11 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False, models: PipelineMo
     model = load_primary(repository, reader)
     shadows = _shadows(pipeline, repository, model, reader, dedicated=dedicated)
     versions = [model, *(shadow.model for shadow in shadows)]
-    if shadows:
-        check_compared_output(pipeline, versions)
     check_event_fields(pipeline, reader)
     check_model_fields(versions, reader)
     paths = PathTypes(pipeline, reader, versions)
     include = {} if dedicated else paths.include()  # workers for dedicated shadows write no predictions
-    decoder = checked_decoder(pipeline, open_decoder(pipeline.input.format, store, reader, paths.types), paths.types)
+    decoder = _decoder(pipeline, store, reader, paths.types)
     lookups = open_lookups(pipeline, versions)
     check_columns(pipeline, reader, versions, decoder.columns, columns_of_lookups(lookups))
     ages = {} if dedicated else included_ages(lookups)
@@ -130,16 +121,32 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False, models: PipelineMo
 def _shadows(
     pipeline: Pipeline, models: PipelineModels, model: ModelVersion, reader: Schema | None, *, dedicated: bool
 ) -> list[ShadowPlan]:
+    if not any(section.dedicated is dedicated for section in pipeline.shadows):
+        if dedicated:
+            raise PlanError(
+                f"{pipeline.at('shadows')}: expected one with `dedicated: true` for `--role shadow`, found none. Add it, or "
+                f"leave out `--role`."
+            )
+        return []
+    # Imported here, because a plain worker needs neither.
+    from millstream.consumers.shadow.compared_output import check_compared_output  # noqa: PLC0415
+    from millstream.consumers.shadow.shadow_loading import load_shadows  # noqa: PLC0415
+
     shadows = [
         replace(shadow, model=shadow.model.with_time_formats(partial(time_format, reader)))
         for shadow in load_shadows(pipeline, models, model, dedicated=dedicated)
     ]
-    if dedicated and not shadows:
-        raise PlanError(
-            f"{pipeline.at('shadows')}: expected one with `dedicated: true` for `--role shadow`, found none. Add it, or leave "
-            f"out `--role`."
-        )
+    check_compared_output(pipeline, [model, *(shadow.model for shadow in shadows)])
     return shadows
+
+
+def _decoder(pipeline: Pipeline, store: SchemaStore, reader: Schema | None, types: Mapping[str, str]) -> Decoder:
+    decoder = open_decoder(pipeline.input.format, store, reader, types)
+    if pipeline.input.json_schema is None:
+        return decoder
+    from millstream.consumers.decode.json_schema import checked_decoder  # noqa: PLC0415  (few pipelines need it)
+
+    return checked_decoder(pipeline, decoder, types)
 
 
 def open_copies(pipeline: Pipeline, model: ModelVersion, beside: object = None) -> list[ModelExecutor]:
@@ -226,6 +233,8 @@ def _event_fields(pipeline: Pipeline, reader: Schema | None, columns: Mapping[st
 def load_primary(models: PipelineModels, reader: Schema | None) -> ModelVersion:
     """The primary, with the fields that the pipeline file maps to its inputs. Raises as `PipelineModels.primary` does."""
     if models.pipeline.models is not None:
+        from millstream.consumers.worker.several_models import load_several  # noqa: PLC0415  (few pipelines need it)
+
         return load_several(models, models.pipeline.models, reader)
     return models.primary().with_time_formats(partial(time_format, reader))
 
@@ -354,6 +363,8 @@ def check_answers(plan: Plan) -> ModelRejected | None:
     if isinstance(found, ModelRejected):
         return found
     if plan.shadows:  # a shadow stops no worker, so only `millstream check` asks them
+        from millstream.consumers.shadow.compared_output import check_compared_answers  # noqa: PLC0415
+
         check_compared_answers(plan.pipeline, [plan.model], [found])
     return None
 

@@ -9,11 +9,7 @@ from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.inference.combined.cascade_executor import Escalation
 from millstream.inference.combined.combination import (
     Cascade,
-    Combination,
-    CombinedVersion,
     Ensemble,
-    NamedMember,
-    OpenModel,
     Route,
     signature_of,
 )
@@ -21,9 +17,7 @@ from millstream.inference.combined.combining import Source
 from millstream.inference.combined.routing import NO_MODEL, ByRules, ByValue, Choice, Condition
 from millstream.inference.combined.routing_key import key_input, number_input
 from millstream.inference.combined.tenants import Tenants
-from millstream.inference.errors import ModelConfigError
-from millstream.inference.executors.blocking import BlockingExecutor
-from millstream.inference.executors.interface import ModelExecutor
+from millstream.inference.combined.version import Combination, CombinedVersion, NamedMember
 from millstream.inference.model_id import ModelId
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput
@@ -70,23 +64,6 @@ def own_id(pipeline: Pipeline) -> ModelId:
     """What an ensemble is called, and messages about all models."""
     ensemble = None if pipeline.models is None else pipeline.models.ensemble
     return ModelId(pipeline.model.name, 1 if ensemble is None else ensemble.version)
-
-
-def open_several(model: CombinedVersion, open_model: OpenModel) -> ModelExecutor:
-    """Load the models. Raises ModelConfigError, DeviceError."""
-    return model.several.open(partial(open_here, open_model))
-
-
-def open_here(open_model: OpenModel, model: ModelVersion) -> ModelExecutor:
-    """Load one of several models. Raises ModelConfigError, DeviceError."""
-    executor = open_model(model)
-    if isinstance(executor, BlockingExecutor):
-        executor.close()
-        raise ModelConfigError(
-            f"{model.place}: the executor {model.executor} runs on a server, which `models` doesn't support. Give the model a "
-            f"pipeline of its own with `model:`, or call the server in a Python model (`model.py`)."
-        )
-    return executor
 
 
 class _Loading:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from millstream.consumers.errors import Abandoned, EventRefused, WorkerError, as_worker_error
 from millstream.consumers.events import Barrier, FetchedBatch, Rejection
@@ -22,7 +22,6 @@ from millstream.consumers.record_types import Key, Partition, Position
 from millstream.consumers.resilience.leaving import LibraryThread
 from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import Subject, watch
-from millstream.consumers.shadow.shadow_thread import ShadowThread
 from millstream.consumers.sink.writer import ResultSink
 from millstream.consumers.worker.backpressure import POLL_INTERVAL, Backpressure
 from millstream.consumers.worker.compute import DECODE_RECORDS
@@ -31,6 +30,9 @@ from millstream.consumers.worker.gauges import Gauges
 from millstream.consumers.worker.shared import Shared
 from millstream.inference.executors.opened import OpenedModel
 from millstream.schemas.dead_letters import LetterModel
+
+if TYPE_CHECKING:
+    from millstream.consumers.shadow.shadow_thread import ShadowThread
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +68,7 @@ class Worker:
         stages: Sequence[Stage],
         models: Models,
         sink: ResultSink,
-        shadows: ShadowThread | None,
+        shadows: "ShadowThread | None",
     ) -> None:
         """Args:
         shared: what the stages share.

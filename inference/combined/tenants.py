@@ -2,29 +2,27 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from dataclasses import field as with_default
 from functools import partial
-from pathlib import Path
 
 from millstream.inference.combined.blanks import blank_part
-from millstream.inference.combined.combination import CombinedExecutor, OpenModel, inputs_of
+from millstream.inference.combined.combination import inputs_of
 from millstream.inference.combined.member import Member
 from millstream.inference.combined.member_inputs import CombinedInputs, combined_inputs
 from millstream.inference.combined.model_numbers import ModelNumbers
 from millstream.inference.combined.output_types import OutputTypes
 from millstream.inference.combined.tenant_executor import TenantExecutor
+from millstream.inference.combined.tenant_folders import TENANT
 from millstream.inference.combined.tenant_models import TenantModels
+from millstream.inference.combined.version import CombinedExecutor, OpenModel
 from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, SourceUnavailable
-from millstream.inference.repository import ModelVersion, versions_in
+from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput, TensorOutput
 from millstream.inference.sources.interface import LATEST
-from millstream.inference.sources.listing import folders_in
-from millstream.inference.sources.progress import Progress
 from millstream.inference.sources.wanted import version_of
 
-TENANT = "{tenant}"
 MODEL_OVERHEAD = 2**20  # bytes of a loaded model besides its weights. Measured: 0.1 to 1.3 MiB for small ONNX models
 WEIGHT_COPIES = 2  # how many times a loaded model takes the bytes of its files
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -126,27 +124,6 @@ def _reading(name: str) -> Iterator[None]:
         raise ExecutorUnavailable(f"the model repository can't be read: {error}") from error
     except SourceUnavailable as error:
         raise ExecutorUnavailable(str(error)) from error
-
-
-def versions_of(repository: Path, name: str, progress: Progress) -> list[int]:
-    """The numbers of a model's versions, ascending; empty: there is no such model. Raises OSError."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        return versions_in(repository / name, progress)
-    return []
-
-
-def first_tenant(repository: Path, name: str, progress: Progress) -> tuple[str, int] | None:
-    """The first model in the repository that is of a tenant, and its newest version; None: there is none. Raises OSError.
-
-    `name`: see `Tenants`.
-    """
-    head, tail = name.split(TENANT)
-    there: list[str] = []
-    with suppress(FileNotFoundError, NotADirectoryError):
-        there = sorted(folders_in(repository, progress))
-    fitting = [each for each in there if each.startswith(head) and each.endswith(tail) and len(each) > len(head + tail)]
-    found = ((each, versions_of(repository, each, progress)) for each in fitting)
-    return next(((each, versions[-1]) for each, versions in found if versions), None)
 
 
 def size_of(model: ModelVersion) -> int:

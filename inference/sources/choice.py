@@ -4,11 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from millstream.inference.sources.cache import VersionCache
-from millstream.inference.sources.cached import CachedSource
 from millstream.inference.sources.folder import FolderSource
-from millstream.inference.sources.mlflow_registry import MlflowRegistry
-from millstream.inference.sources.object_store import ObjectStore
+from millstream.inference.sources.interface import ModelSource
 from millstream.inference.sources.progress import QUIET_TIMEOUT
 
 MLFLOW = "models:/"
@@ -28,7 +25,7 @@ class Repository:
     client_at: str = "pipeline file: model.client"  # the place of these options, for messages
 
 
-def open_source(repository: Repository, quiet: float = QUIET_TIMEOUT) -> CachedSource | FolderSource:
+def open_source(repository: Repository, quiet: float = QUIET_TIMEOUT) -> ModelSource:
     """The source. It is not asked anything yet.
 
     Args:
@@ -40,6 +37,12 @@ def open_source(repository: Repository, quiet: float = QUIET_TIMEOUT) -> CachedS
     """
     if isinstance(repository.where, Path):
         return FolderSource(repository.where, quiet)
+    # Imported here, because a folder, which most pipelines have, needs none of them.
+    from millstream.inference.sources.cache import VersionCache  # noqa: PLC0415
+    from millstream.inference.sources.cached import CachedSource  # noqa: PLC0415
+    from millstream.inference.sources.mlflow_registry import MlflowRegistry  # noqa: PLC0415
+    from millstream.inference.sources.object_store import ObjectStore  # noqa: PLC0415
+
     advice = f"Set them at {repository.client_at}, or as the client usually takes them (`millstream docs registries`)."
     place = (
         MlflowRegistry(repository.where, repository.registered, repository.client, advice)

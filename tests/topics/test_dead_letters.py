@@ -5,13 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millstream.topics.attempts import ATTEMPTS, attempts_before
 from millstream.topics.dead_letters import (
-    ATTEMPTS,
     REPLAY_ID,
     Position,
     Selection,
     StoredLetter,
-    attempts_before,
     marked,
     marker,
     parse_moment,

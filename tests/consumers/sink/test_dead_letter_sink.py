@@ -22,7 +22,7 @@ from millstream.schemas.dead_letters import (
     EncodedLetters,
     decode_dead_letter,
 )
-from millstream.topics.dead_letters import ATTEMPTS
+from millstream.topics.attempts import ATTEMPTS
 from tests.consumers.clock import Clock
 from tests.consumers.in_memory import block
 from tests.consumers.measured import Measured

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from millstream.inference.combined.combination import CombinedExecutor
+    from millstream.inference.combined.version import CombinedExecutor
 
 NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
 EU, WORLD = {"name": "eu", "version": "champion"}, {"name": "world", "version": "latest"}

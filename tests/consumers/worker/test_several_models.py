@@ -9,8 +9,8 @@ import pytest
 
 from millstream.consumers.cli import main as cli
 from millstream.consumers.worker.plan import make_plan, outputs_of, settings_of
-from millstream.inference.combined.combination import CombinedVersion
 from millstream.inference.combined.tenants import Tenants
+from millstream.inference.combined.version import CombinedVersion
 from millstream.pipeline.loading import load_pipeline
 from tests.broker.choice import Broker
 from tests.consumers.several_service import CONFIG, several_service, write_onnx, write_scaled

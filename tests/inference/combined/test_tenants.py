@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from millstream.inference.combined.routing_key import key_input
 from millstream.inference.combined.tenant_executor import TenantExecutor
-from millstream.inference.combined.tenants import Tenants, first_tenant, size_of, versions_of
+from millstream.inference.combined.tenant_folders import first_tenant, versions_of
+from millstream.inference.combined.tenants import Tenants, size_of
 from millstream.inference.errors import EventsRejected
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.interface import ANSWERED_BY
