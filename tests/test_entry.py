@@ -70,6 +70,37 @@ def test_help_is_quick_because_it_imports_nothing_slow(tmp_path: Path, arguments
     assert found.stdout.splitlines()[-1:] == ["[]"], found.stdout + found.stderr
 
 
+OPTIONAL = (
+    "consumers.autopilot",
+    "consumers.control",
+    "consumers.evaluation",
+    "consumers.report",
+    "consumers.rollout",
+    "consumers.serving.watch_thread",
+    "consumers.shadow.shadow_thread",
+    "inference.combined.combination",
+    "inference.combined.tenants",
+    "inference.executors.kserve",
+    "inference.executors.openai",
+    "inference.executors.torch",
+    "inference.feature_store.lookup",
+    "inference.sources.cached",
+    "schemas.json.decoder",
+    "schemas.registry",
+)
+"""Rooms and modules that only some pipelines need. The example of `millstream init` needs none."""
+
+
+def test_plain_worker_imports_nothing_that_only_other_pipelines_need(tmp_path: Path) -> None:
+    assert run(["init", "plain"], tmp_path).returncode == 0
+    plan = "import argparse, sys; from pathlib import Path; from millstream.consumers.cli import work\n"
+    plan += "work.make_plan(work.read_pipeline(argparse.Namespace(pipeline=Path('plain'))))\n"
+    rooms = tuple(f"millstream.{name}" for name in OPTIONAL)
+    check = f"print([name for name in sys.modules if name.startswith({rooms})])"
+    found = run(["-c", plan + check], tmp_path, [sys.executable])
+    assert found.stdout.splitlines()[-1:] == ["[]"], found.stdout + found.stderr
+
+
 def without(packages: Sequence[str], arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """The command where these packages are not installed."""
     start = f"import sys; sys.modules |= dict.fromkeys({packages!r}); from millstream.__main__ import main; "
