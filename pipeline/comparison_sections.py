@@ -1,7 +1,5 @@
 """The sections of a pipeline file that compare models: shadows, labels and the comparison itself."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """The section of a pipeline file for features that are looked up in an online store."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, Literal
 

@@ -1,11 +1,11 @@
 """The section `models`: several models in one pipeline, by routing, by tenant, as a cascade or as an ensemble."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, WithJsonSchema, model_validator
+from pydantic.config import JsonDict
 
 from millstream.pipeline.conditions import ParsedCondition, parse_condition
 from millstream.pipeline.names import WANTED_VERSION_SCHEMA, Name, Version, WantedVersion
@@ -13,11 +13,6 @@ from millstream.pipeline.output_sources import SOURCE_SCHEMA, OutputSource, pars
 from millstream.pipeline.sections import ModelSettings, NamedModel, Section, Text
 from millstream.schemas.units import Size
 from millstream.schemas.wording import Loc, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pydantic.config import JsonDict
 
 TENANT = "{tenant}"
 """Stands for the value of the tenant's field in the name of its model."""
@@ -112,7 +107,7 @@ class Route(Section):
     )
 
     @model_validator(mode="after")
-    def _by_field_or_rules(self) -> Route:
+    def _by_field_or_rules(self) -> Self:
         by_field = self.field is not None and bool(self.values)
         if by_field == bool(self.rules) or (self.field is not None) != bool(self.values):
             raise ValueError(
@@ -169,7 +164,7 @@ class Escalation(Section):
     )
 
     @model_validator(mode="after")
-    def _one_bound(self) -> Escalation:
+    def _one_bound(self) -> Self:
         if (self.below is None) == (self.between is None):
             raise ValueError(
                 "expected one of `below` and `between`. Write for example: {output: probability, between: [0.2, 0.8]}."
@@ -228,7 +223,7 @@ class Ensemble(Section):
     )
 
     @model_validator(mode="after")
-    def _known_steps(self) -> Ensemble:
+    def _known_steps(self) -> Self:
         if not self.steps or not self.outputs:
             raise ValueError(f"expected at least one entry under `{'outputs' if self.steps else 'steps'}`, found none.")
         for name in self.steps:
@@ -262,7 +257,7 @@ class Models(ModelSettings):
     ensemble: Ensemble | None = Field(None, description="All models run; outputs of some can be inputs of others.")
 
     @model_validator(mode="after")
-    def _one_kind(self) -> Models:
+    def _one_kind(self) -> Self:
         given = [name for name in KINDS if getattr(self, name) is not None]
         if len(given) != 1:
             found = " and ".join(given) or "none"

@@ -1,8 +1,6 @@
 """The metrics by which a rollout judges its candidate."""
 
-from __future__ import annotations
-
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -33,7 +31,7 @@ class Quality(Section):
     )
 
     @model_validator(mode="after")
-    def _of_some_size(self) -> Quality:
+    def _of_some_size(self) -> Self:
         if self.margin == 0 and self.minimum_effect is None:
             raise ValueError(
                 "expected `margin` or `minimum_effect` above 0, found neither: the test must know which difference it is to "

@@ -1,7 +1,5 @@
 """The section `rollout`: how a new model version takes over, step by step."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator

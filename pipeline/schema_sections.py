@@ -1,7 +1,5 @@
 """The section of a pipeline file for the place of record schemas."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The sections of a pipeline file. Every field's description is its entry in the reference page (`millstream docs pipeline`)."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, Literal, get_args
 
