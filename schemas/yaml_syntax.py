@@ -14,6 +14,7 @@ _SECRET: Final = re.compile(r"passw|secret|token|credential|private|api.?key|@",
 _KEY: Final = re.compile(r"\s*(- )?[\w.-]+:(\s|$)")
 _PATH_WITH_BRACKETS: Final = re.compile(r"\w\[(-?[0-9]*|\"[^\"]*\")\]")  # such as items[0]
 _SPECIAL: Final = re.compile(r"found character '(.)' that cannot start any token")
+_LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # where PyYAML, which counts the lines, ends one
 
 
 class Place(NamedTuple):
@@ -25,7 +26,7 @@ class Place(NamedTuple):
 
 def syntax_error(error: yaml.MarkedYAMLError, text: str) -> tuple[str, Place]:
     """What is wrong and where, in one line; without the line itself."""
-    lines = text.split("\n")
+    lines = _LINE_BREAK.split(text)
     mark = error.problem_mark or error.context_mark
     place = Place(mark.line, mark.column) if mark else Place(0, 0)
     return _colon(error, lines, place) or _indent(error, lines, place) or _other(error, lines, place)
@@ -33,7 +34,7 @@ def syntax_error(error: yaml.MarkedYAMLError, text: str) -> tuple[str, Place]:
 
 def excerpt(text: str, place: Place) -> str:
     """The line, and below it a caret at the place. Empty if the line may hold a secret, or the place is behind the text."""
-    lines = text.split("\n")
+    lines = _LINE_BREAK.split(text)
     line = lines[place.line] if place.line < len(lines) else ""
     if not line.strip() or _SECRET.search(line):
         return ""
