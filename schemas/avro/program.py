@@ -217,7 +217,7 @@ def least_bytes(tree: AvroType) -> int:
     """Fewest bytes of a value of a type."""
     match kind_of(tree):
         case "union":
-            return 1 + min(map(least_bytes, tree))
+            return 1 + min(map(least_bytes, tree), default=0)  # Avro allows a union without branches
         case "record":
             return sum(least_bytes(entry["type"]) for entry in tree["fields"])
     size = fixed_size(tree)

@@ -103,6 +103,14 @@ def test_claim_of_many_items_is_refused_at_once_also_in_a_field_that_nobody_want
         assert [(bad.row, bad.reason) for bad in found.bad] == [(0, "undecodable")]
 
 
+@pytest.mark.parametrize("items", [[], record(("nothing", []), name="Inner"), {"type": "array", "items": []}], ids=repr)
+def test_array_whose_union_has_no_branches_is_read_when_it_is_empty(items: AvroType) -> None:
+    schema = record(("x", "long"), ("nobody", {"type": "array", "items": items}))
+    found = decoder(schema, fields=["x"]).decode([frame(WRITER_ID) + body for body in (b"\x0a\0", b"\x0a\x02\x02\0\0")])
+    assert dicts_of(found.table) == [{"x": 5}]
+    assert [(bad.row, bad.reason) for bad in found.bad] == [(1, "undecodable")]
+
+
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize(
     ("field_type", "value"),
