@@ -40,7 +40,7 @@ class Encoders:
 
     name = "encoders"
     share = 0.08
-    in_c = False
+    in_c = True
 
     def make(self, rng: Random) -> Case:
         """See Target."""
