@@ -39,7 +39,7 @@ The commands need a Kafka broker at `127.0.0.1:9092`. To use another one, set th
 GENERATED_README = """# {name}: a Millstream pipeline
 
 `pipeline.yaml` describes the pipeline; `models/{name}/1/config.yaml` says which event fields fill the model's inputs. Both were
-guessed from the model's file and from {count} events. Lines with GUESS say what was guessed: look at each of them.
+guessed from the model's file and from {count}. Lines with GUESS say what was guessed: look at each of them.
 `events.jsonl` holds the sample.
 
 The commands need a Kafka broker at `127.0.0.1:9092`. To use another one, set the environment variable `KAFKA_BOOTSTRAP`.
@@ -110,13 +110,16 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
             pipeline_text(name, topic or f"{name}-events", event_id, event_time), encoding="utf-8"
         )
         (folder / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events), encoding="utf-8")
-        readme = GENERATED_README.format(name=name, count=len(events), commands=commands)
+        readme = GENERATED_README.format(name=name, count=_counted(sample), commands=commands)
         (folder / "README.md").write_text(readme, encoding="utf-8")
-    print(f"{folder} holds a pipeline for {model.path}, guessed from {len(events)} events.\n")
+    print(f"{folder} holds a pipeline for {model.path}, guessed from {_counted(sample)}.\n")
     if sample.skipped:
-        print(
-            f"{sample.skipped} records of the sample are no events, and were skipped. The first: {sample.first_skipped}\n"
+        skipped = (
+            "1 record of the sample is no event, and was"
+            if sample.skipped == 1
+            else (f"{sample.skipped} records of the sample are no events, and were")
         )
+        print(f"{skipped} skipped. The first: {sample.first_skipped}\n")
     print(f"Look at these guesses, in pipeline.yaml and in models/{name}/1/{CONFIG_FILE}:")
     for option, found_one in (("input.event_id", event_id), ("input.event_time", event_time)):
         told = "none found" if found_one is None else f"{found_one.options['field']}: {found_one.why}"
@@ -134,6 +137,12 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
         print("\n".join(f"- {printable(line)}" for line in left))
     print(f"\nNext:\n\ncd {folder}\n{commands}")
     return 0
+
+
+def _counted(sample: Sample) -> str:
+    """ "1 event", "20 events", "the first 200 events" where the sample may have more."""
+    count = len(sample.events)
+    return f"{'the first ' if sample.is_full else ''}{count} event{'' if count == 1 else 's'}"
 
 
 def _not_read(model: ModelFile, name: str) -> Iterator[str]:

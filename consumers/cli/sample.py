@@ -20,9 +20,15 @@ SAMPLE_SECONDS = 15.0  # most time to wait for the events of a topic
 class Sample:
     """Events, and what was no event."""
 
+    limit: int  # most events
     events: list[Mapping[str, Any]] = field(default_factory=list)
     skipped: int = 0  # lines or records that no worker could read
     first_skipped: str = ""  # where the first of them is, and why it was skipped
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there may be more events behind these."""
+        return len(self.events) >= self.limit
 
     def add(self, row: Mapping[str, Any] | str, where: str) -> None:
         """Add an event; or skip it if it is none (then the text says why), or if no worker could read it."""
@@ -36,11 +42,11 @@ class Sample:
 
 def of_file(name: str, limit: int) -> Sample:
     """The first events of a file of JSON lines. Raises WorkerError if there are none."""
-    sample = Sample()
+    sample = Sample(limit)
     with opened(name) as file:
         for line in json_lines(file):
             sample.add(line.row, f"{place(name)}:{line.number}")
-            if len(sample.events) == limit:
+            if sample.is_full:
                 break
     if not sample.events:
         raise WorkerError(
@@ -53,11 +59,11 @@ def of_file(name: str, limit: int) -> Sample:
 def of_topic(topic: str, limit: int) -> Sample:
     """The first events of a topic. Raises WorkerError if there are none, or no such topic."""
     client = {"bootstrap.servers": os.environ.get("KAFKA_BOOTSTRAP", "127.0.0.1:9092")}
-    sample = Sample()
+    sample = Sample(limit)
     until = time.monotonic() + SAMPLE_SECONDS
     try:
         with RecordReader(client, (topic,), from_beginning=True) as reader:
-            while len(sample.events) < limit and time.monotonic() < until:
+            while not sample.is_full and time.monotonic() < until:
                 records = reader.read(limit - len(sample.events), 0.5)
                 for record in records:
                     _add_record(sample, record)

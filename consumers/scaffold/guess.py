@@ -63,11 +63,10 @@ def event_id_of(found: Mapping[str, Found], events: int) -> FieldGuess | None:
         if one.kind in {"text", "int"} and not one.is_list and one.events == events == len(one.distinct)
     ]
     best = min((one for one in fitting if _is_id(one.path)), key=lambda one: _rank(one.path, ID_NAMES), default=None)
-    return (
-        None
-        if best is None
-        else FieldGuess({"field": best.path}, _why(best, f"all {events} events have it, and all differ"))
-    )
+    if best is None:
+        return None
+    why = "it is in the only event" if events == 1 else f"all {events} events have it, and all differ"
+    return FieldGuess({"field": best.path}, _why(best, why))
 
 
 def event_time_of(found: Mapping[str, Found]) -> FieldGuess | None:
@@ -173,7 +172,7 @@ def _list(entry: ModelInput, width: int | None, found: Mapping[str, Found]) -> I
         return InputGuess(entry.tensor, entry.dtype, fields, options, True)
     longest = max(one.lengths)
     options["max_length"] = 1 << longest.bit_length()
-    why = f"the longest list of the sample has {longest} items"
+    why = f"the longest list of the sample has {longest} item{'' if longest == 1 else 's'}"
     return InputGuess(entry.tensor, entry.dtype, fields, options, True, why)
 
 

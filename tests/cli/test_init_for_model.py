@@ -430,6 +430,38 @@ def test_unused_fields_are_listed_with_hints(tmp_path: Path, capsys: pytest.Capt
     assert f"- items[].price: a value of each item in a list; the first one's as a feature: {first}" in said
 
 
+def test_list_or_object_that_some_events_have_as_null_is_no_unused_field_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = model(tmp_path / "m.onnx", [("age", TensorProto.FLOAT, [1])])
+    events = [
+        {"age": 1, "basket": {"items": [{"price": 1}]}},
+        {"age": 2, "basket": {"items": None}},
+        {"age": 3, "basket": None, "note": None},
+    ]
+    made(tmp_path / "nulls", "--model", file, "--sample", write_events(tmp_path, events))
+    lines = capsys.readouterr().out.splitlines()
+    listed = lines[lines.index("These fields of the events fill no input:") + 1 :]
+    assert {line.split(":")[0] for line in listed[: listed.index("")]} == {"- basket.items[].price", "- note"}
+
+
+def test_counts_are_those_of_the_sample(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = model(tmp_path / "m.onnx", [("list", TensorProto.FLOAT, ["n"])])
+    own = write_events(tmp_path, [{"id": f"e{number}", "list": [1.5]} for number in range(4)])
+    for limit, told, why in (
+        (1, "the first 1 event", "it is in the only event"),
+        (3, "the first 3 events", "all 3 events have it, and all differ"),
+        (5, "4 events", "all 4 events have it, and all differ"),
+    ):
+        folder = tmp_path / f"limit{limit}"
+        made(folder, "--model", file, "--sample", own, "--limit", limit)
+        said = capsys.readouterr().out
+        assert f"guessed from {told}.\n" in said
+        assert f"- input.event_id: id: {why}\n" in said
+        assert "the longest list of the sample has 1 item\n" in said
+        assert f"from {told}. Lines with GUESS" in (folder / "README.md").read_text()
+
+
 def test_list_of_numbers_as_texts_is_cast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = "class Model:\n  def __init__(self, *_): ...\n  def predict(self, inputs): return {'s': inputs['f'].sum(axis=1)}\n"
     (tmp_path / "model.py").write_text(code)
