@@ -105,6 +105,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             drained = _run_watched(worker, watch, probe)
         finally:
+            gc.unfreeze()  # at the exit, the collector frees them: libraries such as torch's print their leaked objects there
             _log_totals(metrics, pipeline, predicts=not dedicated)
         instance_id.release()
     finally:

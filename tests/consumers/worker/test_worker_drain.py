@@ -110,3 +110,29 @@ def test_told_twice_a_worker_ends_at_once_and_the_next_one_does_the_rest(
     with Worker(service.file, "--until-idle") as successor:
         assert successor.wait() == 0
     assert Counter(answered(service)) == Counter(f"e{number}" for number in range(30))
+
+
+@pytest.mark.broker
+def test_ended_worker_frees_what_its_libraries_hold(kafka: Broker, tmp_path: Path) -> None:
+    """Torch's Triton, for one, prints each of its objects that isn't freed at the exit."""
+    service = python_service(tmp_path, kafka, "return {'y': inputs['x'][:, 0]}")
+    own = tmp_path / "models" / "number" / "1" / "model.py"
+    held = """
+import sys, types
+
+class Held:
+    def __init__(self):
+        self.itself = self  # only the garbage collector frees it
+
+    def __del__(self, write=os.write):
+        write(2, b"freed\\n")
+
+HELD = types.ModuleType("held")
+HELD.it = Held()
+sys.modules["held"] = HELD
+del HELD
+"""
+    own.write_text(own.read_text() + held)
+    with Worker(service.file, "--until-idle") as worker:
+        assert worker.wait() == 0
+        assert worker.log.endswith("freed\n")
