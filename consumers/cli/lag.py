@@ -108,11 +108,12 @@ def _json(group: str, look: LagLook) -> str:
     partitions = []
     for lag in look.lags:
         trend = look.trends.get((lag.topic, lag.partition))
-        partitions.append({**dataclasses.asdict(lag), **_trend(lag.messages, trend)})
+        rounded = {"seconds": _rounded(lag.seconds)}
+        partitions.append({**dataclasses.asdict(lag), **rounded, **_trend(lag.messages, trend)})
     row = {
         "group": group,
         "messages": look.messages,
-        "seconds": look.seconds,
+        "seconds": _rounded(look.seconds),
         **_trend(look.messages, look.total),
         "partitions": partitions,
     }
@@ -126,6 +127,10 @@ def _trend(messages: int, trend: Trend | None) -> dict[str, float | None]:
         "growth": None if trend is None else round(trend.growth, 3),
         "drain_seconds": None if drain is None or math.isinf(drain) else round(drain, 3),
     }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)  # Kafka's timestamps are whole milliseconds
 
 
 def _table(group: str, look: LagLook, *, trends: bool) -> Table:

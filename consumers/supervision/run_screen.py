@@ -4,6 +4,7 @@ In a terminal, the status line stays at the bottom and is updated every second. 
 decision or what is known of the lag changes, and once a minute.
 """
 
+import math
 import re
 import time
 from collections.abc import Callable
@@ -100,11 +101,15 @@ def status_text(status: Status, problem: str) -> str:
     arrival = "?" if lag.total is None else f"{lag.total.arrival:,.0f}"
     age = "?" if lag.seconds is None else f"{lag.seconds:.1f}"
     behind = lag.seconds is not None and lag.seconds >= MIN_BACKLOG_SECONDS
-    drain = f", drained in {drain_text(lag.drain)}" if behind else ""
+    drain = f", {_drain(lag.drain)}" if behind and lag.drain is not None else ""
     return (
         f"{size}, {status.utilisation:.0%} busy  in {arrival}/s out {status.done_rate:,.0f}/s  "
         f"lag {lag.messages:,} ({age} s{drain})  |  {status.decision.reason}"
     )
+
+
+def _drain(seconds: float) -> str:
+    return "not catching up" if math.isinf(seconds) else f"drained in {drain_text(seconds)}"
 
 
 def counted(workers: int) -> str:

@@ -54,6 +54,7 @@ def test_lag_is_what_was_sent_and_then_nothing(
     assert {entry["partition"]: entry["messages"] for entry in before["partitions"]} == {2: 0, **COUNTS}
     assert all((entry["seconds"] > 0) == (entry["messages"] > 0) for entry in before["partitions"])
     assert all(entry["seconds"] < 60 for entry in before["partitions"])
+    assert all(round(entry["seconds"], 3) == entry["seconds"] for entry in [before, *before["partitions"]])
     assert {entry["committed"] for entry in before["partitions"]} == {None}
 
     with Worker(service.file, "--until-idle") as worker:

@@ -4,15 +4,35 @@ from __future__ import annotations
 
 from io import StringIO
 
+import pytest
 from rich.console import Console
 
+from millstream.consumers.observability.lag_metrics import LagLook
 from millstream.consumers.supervision.autoscaler import Autoscaler, Fleet, Status
-from millstream.consumers.supervision.run_screen import STATUS_INTERVAL, Screen
+from millstream.consumers.supervision.run_screen import STATUS_INTERVAL, Screen, status_text
 from millstream.consumers.supervision.scaling import Policy
+from millstream.topics.lag import PartitionLag
+from millstream.topics.lag_trend import Trend
 
 
 def status_of_two() -> Status:
     return Autoscaler(Policy(2, 2, 30.0, 60.0)).step(0.0, Fleet(2, 0, {}), None)
+
+
+@pytest.mark.parametrize(
+    ("arrival", "progress", "shown"),
+    [
+        (0.0, 100.0, "lag 500 (9.0 s, drained in 5 s)"),
+        (100.0, 100.0, "lag 500 (9.0 s, not catching up)"),
+        (None, None, "lag 500 (9.0 s)"),
+    ],
+)
+def test_lag_has_the_time_to_drain_where_it_shrinks(arrival: float | None, progress: float | None, shown: str) -> None:
+    lag = PartitionLag("t", 0, 0, 0, 500, 500, True, 9.0, 0)
+    trend = None if arrival is None or progress is None else Trend(arrival, progress, 0.0)
+    look = LagLook(9.0, [lag], {} if trend is None else {("t", 0): trend}, trend)
+    status = Autoscaler(Policy(2, 2, 30.0, 60.0)).step(0.0, Fleet(2, 0, {}), look)
+    assert shown in status_text(status, "")
 
 
 def test_line_is_not_drawn_again_once_it_is_of_the_past() -> None:
