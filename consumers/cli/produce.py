@@ -1,4 +1,4 @@
-"""`millstream produce`: reads feature events from JSON lines or CSV, and writes them to the pipeline's input topic."""
+"""`millstream produce`: reads events or labels from JSON lines or CSV, and writes them to the pipeline's input or label topic."""
 
 import argparse
 import json
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 from millstream.consumers.cli.event_file import Line, csv_lines, is_csv, json_lines, opened, place
 from millstream.consumers.cli.given import read_pipeline, refuse_unknown_topic
@@ -22,6 +22,7 @@ from millstream.topics.admin import Admin, largest_records
 from millstream.topics.errors import RecordTooLargeError, TopicError
 from millstream.topics.records import RecordWriter
 
+Section = Literal["input", "labels"]
 Encode = Callable[[Mapping[str, Any]], bytes]
 Write = Callable[[bytes, bytes | None], None]
 """Writes an event: value and key. Raises RowError if the topic takes no event of this size, TopicError."""
@@ -32,20 +33,24 @@ BATCH_BYTES = 1_000_000  # of the client's largest batches of records
 def run(args: argparse.Namespace) -> int:
     """Write the events; returns 1 if a row was bad and `--skip-bad` wasn't given, or if not all were acknowledged."""
     pipeline = read_pipeline(args)
-    definition, encode = encoder(pipeline)
     topic = args.topic or pipeline.input.topics[0]
+    labels = pipeline.labels if pipeline.labels is not None and topic == pipeline.labels.topic else None
+    section: Section = "input" if labels is None else "labels"
+    key = pipeline.input.key if labels is None else labels.event_id
+    definition, encode = encoder(pipeline, section)
     if args.topic is not None:
         refuse_unknown_topic(pipeline, topic)
     if is_csv(args):
-        check_csv(pipeline, definition)
+        check_csv(pipeline, definition, section)
     with opened(args.file) as file:
         writer = RecordWriter(pipeline.client_config(), topic, _say)
         write = _writing(writer, topic, largest_records(Admin(pipeline.client_config()), [topic])[topic])
         lines = csv_lines(file, definition) if is_csv(args) else json_lines(file)
         rows = _Rows(args.skip)
-        end = _written(writer, lambda: _write_all(write, lines, encode, pipeline.input.key, args, rows))
+        end = _written(writer, lambda: _write_all(write, lines, encode, key, args, rows))
         skipped = f", {len(rows.bad):,} bad rows skipped" if rows.bad and args.skip_bad else ""
-        print(f"{writer.delivered:,} events written to {topic}{skipped}")
+        written = ("event" if labels is None else "label") + ("" if writer.delivered == 1 else "s")
+        print(f"{writer.delivered:,} {written} written to {topic}{skipped}")
     if end is None and (args.skip_bad or not rows.bad):
         return 0
     if end:
@@ -138,23 +143,24 @@ def _how_to_go_on(writer: RecordWriter, rows: _Rows, args: argparse.Namespace) -
     return text
 
 
-def encoder(pipeline: Pipeline) -> tuple[Any, Encode]:
-    """The rows' schema (None: they have none), and the function that encodes rows."""
-    schema = schema_of(pipeline, open_store(pipeline), "input")
-    check_event_fields(pipeline, schema)
+def encoder(pipeline: Pipeline, section: Section = "input") -> tuple[Any, Encode]:
+    """The schema of the rows, which are events or labels (None: they have none), and the function that encodes rows."""
+    schema = schema_of(pipeline, open_store(pipeline), section)
+    if section == "input":
+        check_event_fields(pipeline, schema)
     if schema is None:
         return None, _encode_as_it_is
-    if pipeline.input.format == "json":
+    if getattr(pipeline, section).format == "json":
         return schema.definition, lambda row: encode_json_row(schema.definition, row)
     return schema.definition, lambda row: encode_row(schema.definition, schema.id, row)
 
 
-def check_csv(pipeline: Pipeline, definition: Any) -> None:
+def check_csv(pipeline: Pipeline, definition: Any, section: Section = "input") -> None:
     """Check that a schema says what the cells of CSV are. Raises WorkerError."""
     if definition is None:
         raise WorkerError(
-            f"{pipeline.at('input')}: CSV has only text, and without `schema` nothing says which cells are numbers. Set "
-            f"`input.schema`, or give events as JSON lines."
+            f"{pipeline.at(section)}: CSV has only text, and without `schema` nothing says which cells are numbers. Set "
+            f"`{section}.schema`, or give JSON lines."
         )
 
 

@@ -54,6 +54,19 @@ def test_json_lines_become_keyed_avro_events(tmp_path: Path, kafka: Broker, topi
     }
 
 
+@pytest.mark.usefixtures("topic")
+def test_labels_are_written_as_the_label_topic_has_them(tmp_path: Path, kafka: Broker, make_topic: MakeTopic) -> None:
+    labels = make_topic()
+    section = {"topic": labels, "format": "json", "event_id": "event", "value": "late"}
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | {"labels": section}))
+    row = '{"event":"e1","late":true}'
+    done = millstream("produce", tmp_path, "--topic", labels, stdin=row.encode())
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"1 label written to {labels}\n", "")
+    [message] = read_all(kafka.bootstrap, labels, 1)
+    assert (message.key(), message.value()) == (b"e1", row.encode())
+
+
 def test_csv_and_json_lines_give_the_same_bytes(
     tmp_path: Path, kafka: Broker, topic: str, make_topic: MakeTopic
 ) -> None:
