@@ -140,7 +140,11 @@ def _compare(pipeline: Pipeline, metrics: ComparisonMetrics, health: Health) -> 
         )
         models = (pipeline.shadow_model(shadow) for shadow in pipeline.shadows)
         shadows = ", ".join(f"{name} version {version}" for name, version in models)
-        log.info("comparing %s of %s with %s", pipeline.model.name, pipeline.name, shadows)
+        version = "" if pipeline.model.version is None else f" version {pipeline.model.version}"
+        log.info(
+            "pipeline %s: comparing the primary %s%s with the shadow %s",
+            pipeline.name, pipeline.model.name, version, shadows,
+        )  # fmt: skip
         with BrokerWatch(pipeline.kafka.bootstrap, BrokerProbe(pipeline.client_config()), health):
             run_until_stopped(app.faust)
 

@@ -144,13 +144,15 @@ def _list(reader: DeadLetterReader, args: argparse.Namespace) -> int:
             print(line.rstrip())  # else the longest error would make all lines as long
     if table.row_count < reasons.total():
         console.print(f"... and {reasons.total() - table.row_count:,} more")
-    console.print(_summary(reasons))
+    console.print(_summary(reasons, replayed=args.all))
     return 1 if unread else 0
 
 
-def _summary(reasons: Counter[str]) -> str:
+def _summary(reasons: Counter[str], *, replayed: bool) -> str:
+    if not reasons:
+        return "no dead letters" if replayed else "no dead letters to replay; --all also lists those replayed"
     by_reason = ", ".join(f"{count:,} {printable(reason)}" for reason, count in reasons.most_common())
-    return f"{reasons.total():,} dead letters: {by_reason}" if reasons else "no dead letters"
+    return f"{reasons.total():,} dead letter{'' if reasons.total() == 1 else 's'}: {by_reason}"
 
 
 def _row(stored: StoredLetter) -> dict[str, Any]:

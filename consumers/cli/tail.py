@@ -26,7 +26,6 @@ from millstream.topics.records import ReadRecord, RecordReader
 
 MAX_READ_RECORDS = 500  # records of one read
 READ_TIMEOUT = 0.2  # seconds that one read waits for records
-"""Names for the pipeline's topics."""
 SPARE_DEPTH = 30  # levels of nesting that are reserved for the JSON around a value
 
 
@@ -38,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     show = _show_json if args.json or not sys.stdout.isatty() else RecordTable(topics).show
     left = args.limit
     with RecordReader(pipeline.client_config(), topics, from_beginning=args.from_beginning) as reader:
-        print(f"reading {', '.join(topics)}; Ctrl-C ends", file=sys.stderr, flush=True)
+        print(f"reading {', '.join(topics)}; {_end(args)}", file=sys.stderr, flush=True)
         _say_existing(reader.existing, from_beginning=args.from_beginning)
         came = time.monotonic()
         away = False
@@ -64,12 +63,21 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _end(args: argparse.Namespace) -> str:
+    """When the command ends."""
+    ends = [] if args.limit is None else [f"ends after {args.limit:,} record{'' if args.limit == 1 else 's'}"]
+    ends += [] if args.timeout is None else [f"ends after {args.timeout:g} s without a record"]
+    return "; ".join([*ends, "Ctrl-C ends"])
+
+
 def _say_existing(existing: Mapping[str, int], *, from_beginning: bool) -> None:
     """Say where there is nothing to print, and where there is but it isn't printed. Without this, it is silent in both cases."""
     for topic, count in existing.items():
         if count and not from_beginning:
             print(
-                f"{topic} has up to {count} earlier records: --from-beginning prints them", file=sys.stderr, flush=True
+                f"{topic} has up to {count:,} earlier record{'' if count == 1 else 's'}: --from-beginning prints them",
+                file=sys.stderr,
+                flush=True,
             )
         elif not count:
             print(f"{topic} has no records yet", file=sys.stderr, flush=True)

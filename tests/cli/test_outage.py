@@ -43,7 +43,7 @@ def test_tail_says_once_that_it_waits_for_a_broker_that_went_away(tmp_path: Path
     with tail:
         _, said = tail.communicate(timeout=30)
     assert said.splitlines() == [
-        "reading flights-departures; Ctrl-C ends",
+        "reading flights-departures; ends after 4 s without a record; Ctrl-C ends",
         f"no broker answers at {address}: waiting for one",
     ]
 

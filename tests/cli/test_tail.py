@@ -120,6 +120,7 @@ def test_from_beginning_prints_what_is_there(tmp_path: Path, kafka: Broker, make
     assert {row["key"] for row in rows} == {"a", "b", None, "d"}
     assert sum("error" in row for row in rows) == 2
     few = millstream("tail", tmp_path, "--topic", topics["departures"], "--from-beginning", "--limit", "2")
+    assert few.stderr == f"reading {topics['departures']}; ends after 2 records; Ctrl-C ends\n"
     assert len(few.stdout.splitlines()) == 2
 
 
@@ -127,6 +128,7 @@ def test_timeout_ends_a_quiet_topic(tmp_path: Path, kafka: Broker, make_topic: M
     topics = flights_pipeline(tmp_path, kafka.bootstrap, make_topic)
     done = millstream("tail", tmp_path, "--from-beginning", "--timeout", "0.5")
     assert (done.returncode, done.stdout) == (0, "")
+    assert f"reading {topics['predictions']}; ends after 0.5 s without a record; Ctrl-C ends\n" in done.stderr
     assert f"{topics['predictions']} has no records yet" in done.stderr
 
 
@@ -150,7 +152,7 @@ def test_follows_what_comes_after_its_start_until_interrupted(
             tail.send_signal(signal.SIGINT)
             assert tail.wait(20) == 0
             assert tail.stdout.read() == b""
-            earlier = f"{topics['departures']} has up to 1 earlier records: --from-beginning prints them\n"
+            earlier = f"{topics['departures']} has up to 1 earlier record: --from-beginning prints them\n"
             assert tail.stderr.read().decode() == earlier
         finally:
             tail.kill()
