@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ def travel(journey: Journey) -> None:
     journey.run("millstream produce flights events.jsonl")
     output = journey.run("millstream work flights --until-idle")
     assert f"{len(events) - 5} predicted, 5 dead letters" in output
+    advised = re.search("millstream dead-letters list .*", output)
+    assert advised, output
+    assert "5" in journey.run(advised[0]).splitlines()[-1]
     listed = journey.run("millstream dead-letters list flights --json")
     letters = [json.loads(line) for line in listed.splitlines() if line.startswith("{")]
     assert len(letters) == 5
@@ -36,6 +40,6 @@ def travel(journey: Journey) -> None:
     found = [str(row["value"]["event_id"]) for row in journey.rows("predictions.jsonl")]
     assert sorted(found) == sorted(str(row["id"]) for row in events)
     assert broken < set(found)
-    assert not [
-        line for line in journey.run("millstream dead-letters list flights --json").splitlines() if line[:1] == "{"
-    ]
+    journey.checked(f"each of the {len(events)} events has exactly one prediction, the 5 replayed ones, too")
+    left = journey.run("millstream dead-letters list flights")
+    assert "unfit" not in left, left

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LIMIT = 180  # seconds that a command may take
 SHOWN_LINES = 40  # of a command's output, in the transcript
+SHOWN_ROWS = 3  # of a file of events
+SHOWN_WIDTH = 1500  # characters of a line: JSON of many windows or partitions is longer
 
 
 class Background:
@@ -36,6 +38,8 @@ class Background:
         until = time.monotonic() + LIMIT
         while text not in self.path.read_text(errors="replace"):
             ended = self.process.poll()
+            if ended is not None and text in self.path.read_text(errors="replace"):  # printed since, as its last words
+                return
             assert ended is None, f"{self.command} ended with {ended} before `{text}`:\n{self.path.read_text()}"
             assert time.monotonic() < until, f"{self.command} didn't print `{text}`:\n{self.path.read_text()}"
             time.sleep(0.05)
@@ -109,8 +113,10 @@ class Journey:
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-        shown = text if text.count("\n") <= SHOWN_LINES else f"({text.count(chr(10))} lines)\n"
-        self.steps.append(f"`{name}`:\n\n```\n{shown}```\n")
+        lines = text.splitlines(keepends=True)
+        if len(lines) > SHOWN_LINES:
+            lines = [*lines[:SHOWN_ROWS], f"... ({len(lines) - SHOWN_ROWS:,} more lines)\n"]
+        self.steps.append(f"`{name}`:\n\n```\n{''.join(lines)}```\n")
 
     def change(self, name: str, old: str, new: str) -> None:
         """Replace a text in a file. Raises AssertionError if the file hasn't the text."""
@@ -118,7 +124,12 @@ class Journey:
         text = path.read_text(encoding="utf-8")
         assert old in text, f"{name} has no `{old}`:\n{text}"
         path.write_text(text.replace(old, new), encoding="utf-8")
-        self.steps.append(f"In `{name}`, `{old}` becomes `{new}`.\n")
+        marked = [
+            f"{mark} {line}".replace("\t", "<TAB>").replace("\ufeff", "<BYTE ORDER MARK>")
+            for mark, part in (("-", old), ("+", new))
+            for line in part.strip("\n").split("\n")
+        ]
+        self.steps.append(f"In `{name}`:\n\n```diff\n{chr(10).join(marked)}\n```\n")
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """The objects of a file of JSON lines."""
@@ -127,10 +138,10 @@ class Journey:
     def assert_predicted(
         self, predictions: str, expected: Mapping[str, float], output: Callable[[Any], float], *, repeated: bool = False
     ) -> None:
-        """Assert that each event has one prediction, and that its output is what the model's own library computed.
+        """Assert that each event has one prediction, and that its output is what the model must compute.
 
-        predictions: a file of `millstream tail`; expected: by event ID; output: takes the number from a prediction's
-        outputs; repeated: an event may have several predictions if they are the same.
+        predictions: a file of `millstream tail`; expected: by event ID, computed without Millstream; output: takes the
+        number from a prediction's outputs; repeated: an event may have several predictions if they are the same.
         """
         rows = [row["value"] for row in self.rows(predictions)]
         found = {row["event_id"]: output(row["outputs"]) for row in rows}
@@ -141,9 +152,12 @@ class Journey:
         assert found.keys() == expected.keys(), f"predictions of other events: {found.keys() ^ expected.keys()}"
         wrong = {name: (found[name], value) for name, value in expected.items() if abs(found[name] - value) > 1e-4}
         assert not wrong, f"{len(wrong)} predictions are wrong (found, expected): {list(wrong.items())[:3]}"
-        self.steps.append(
-            f"*Checked: the predictions of {len(found):,} events are those of the model's own library.*\n"
-        )
+        several = "at least one prediction" if repeated else "exactly one prediction"
+        self.checked(f"each of the {len(found):,} events has {several}, and it is what the model must compute")
+
+    def checked(self, what: str) -> None:
+        """Note what the journey has made sure of."""
+        self.steps.append(f"*Checked: {what}.*\n")
 
     def record(self, command: str, output: str, code: int, began: float) -> None:
         """Add a command to the transcript, without this machine's paths."""
@@ -153,7 +167,12 @@ class Journey:
             .replace(str(self.folder.parent), "~/..")
             .replace(str(self.cache), "CACHE")
         )
-        lines = text.splitlines()
+        lines = [
+            line
+            if len(line) <= SHOWN_WIDTH
+            else f"{line[:SHOWN_WIDTH]} ... ({len(line) - SHOWN_WIDTH:,} more characters)"
+            for line in text.splitlines()
+        ]
         if len(lines) > SHOWN_LINES:
             half = SHOWN_LINES // 2
             lines = [*lines[:half], f"... ({len(lines) - SHOWN_LINES} lines)", *lines[-half:]]

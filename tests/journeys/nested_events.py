@@ -73,7 +73,7 @@ def travel(journey: Journey) -> None:
             "customer.since": event["customer"]["since"],
         }
         assert found[event["order"]["id"]] == included, f"{found[event['order']['id']]}, expected {included}"
-    journey.steps.append(f"*Checked: the {EVENTS} predictions have the included fields of their events.*\n")
+    journey.checked(f"the {EVENTS} predictions have the included fields of their events")
 
 
 def _set_input(journey: Journey) -> None:

@@ -68,7 +68,7 @@ def travel(journey: Journey) -> None:
     )
     assert "not decided yet" in shown, shown
     journey.write("labels.jsonl", json_lines([{"event": event, "pet": pet} for event, pet in pets.items()]))
-    journey.run("millstream produce pets labels.jsonl --topic pets-seen")
+    assert f"{EVENTS} labels written" in journey.run("millstream produce pets labels.jsonl --topic pets-seen")
     shown = journey.until("millstream compare pets --show", lambda text: f"all windows  {EVENTS} labels" in text, 0)
     right = {version: sum(number % wrong != 0 for number in range(EVENTS)) for version, wrong in WRONG.items()}
     better = (right[2] - right[1]) / EVENTS
@@ -77,7 +77,7 @@ def travel(journey: Journey) -> None:
     assert found["verdict"]["outcome"] == "better"
     accuracies = [found["totals"][side]["accuracy"] for side in ("primary", "shadow")]
     assert [round(accuracy * EVENTS) for accuracy in accuracies] == [right[1], right[2]], accuracies
-    journey.steps.append("*Checked: both accuracies are those that the labels give.*\n")
+    journey.checked("both accuracies are those that the labels give")
     job.stop()
 
 
