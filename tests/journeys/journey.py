@@ -44,13 +44,17 @@ class Background:
             assert time.monotonic() < until, f"{self.command} didn't print `{text}`:\n{self.path.read_text()}"
             time.sleep(0.05)
 
-    def stop(self, how: signal.Signals = signal.SIGINT, expect: int | None = 0) -> str:
-        """Send the signal, as Ctrl-C in a terminal does, to all processes of the command; returns its output."""
-        if self.process.poll() is None:
+    def stop(self, how: signal.Signals | None = signal.SIGINT, expect: int | None = 0) -> str:
+        """Send the signal, as Ctrl-C in a terminal does, to all processes of the command; returns its output.
+
+        None: it ends by itself.
+        """
+        if how is not None and self.process.poll() is None:
             os.killpg(self.process.pid, how)
         code = self.process.wait(LIMIT)
         output = self.path.read_text(errors="replace")
-        self.journey.record(f"{self.command}    # in the background, then {how.name}", output, code, self.began)
+        end = "" if how is None else f", then {how.name}"
+        self.journey.record(f"{self.command}    # in the background{end}", output, code, self.began)
         assert expect in {None, code}, f"{self.command}: ended with {code}, expected {expect}:\n{output}"
         return output
 
@@ -114,7 +118,7 @@ class Journey:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         lines = text.splitlines(keepends=True)
-        if len(lines) > SHOWN_LINES:
+        if name.endswith(".jsonl") and len(lines) > SHOWN_ROWS:
             lines = [*lines[:SHOWN_ROWS], f"... ({len(lines) - SHOWN_ROWS:,} more lines)\n"]
         self.steps.append(f"`{name}`:\n\n```\n{''.join(lines)}```\n")
 

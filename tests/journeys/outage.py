@@ -8,19 +8,29 @@ import signal
 from typing import TYPE_CHECKING
 
 from tests.journeys.journey import free_port, json_lines
-from tests.journeys.models import doubling
 
 if TYPE_CHECKING:
     from tests.journeys.journey import Background, Journey
 
 EVENTS = 2000  # half of them before the outage
+MODEL = """\
+import time
+
+class Model:
+    def __init__(self, folder, device):
+        pass
+
+    def predict(self, inputs):
+        time.sleep(0.01 * len(inputs["numbers"]))
+        return {"score": inputs["numbers"][:, 0] * 2}
+"""
 
 
 def travel(journey: Journey) -> None:
     port = free_port()
     journey.variables["KAFKA_BOOTSTRAP"] = f"127.0.0.1:{port}"
     broker = start_broker(journey, port)
-    journey.write("model.py", doubling(0.01))
+    journey.write("model.py", MODEL)
     journey.write("events.jsonl", json_lines([{"id": f"e{i}", "amount": i / 2} for i in range(EVENTS)]))
     journey.run("millstream init outage --model model.py --sample events.jsonl")
     config = "outage/models/outage/1/config.yaml"
@@ -35,7 +45,7 @@ def travel(journey: Journey) -> None:
     # The model takes 10 s for 1,000 events, so most of them are in flight after the first prediction.
     first.wait_for("event_id")
     broker.stop(signal.SIGKILL, -signal.SIGKILL)
-    first.stop()
+    first.stop(None)
     journey.run("millstream lag outage", expect=1)
     broker = start_broker(journey, port)
     left = json.loads(journey.until("millstream lag outage --json", lambda text: '"messages"' in text))["messages"]
