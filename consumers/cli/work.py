@@ -176,14 +176,17 @@ def _log_totals(metrics: Metrics, pipeline: Pipeline, *, predicts: bool) -> None
 
 def _stop_on_signals(worker: Worker, drain_timeout: float) -> None:
     def drain(name: str) -> None:
-        log.info(
-            "%s: draining: the worker finishes and commits its %d events in flight, with the batch that runs, for at most %g s "
-            "(limits.drain_timeout). A second %s stops it at once: the next worker then reads these events again",
-            name,
-            worker.in_flight,
-            drain_timeout,
-            name,
-        )
+        if in_flight := worker.in_flight:
+            log.info(
+                "%s: draining: the worker finishes and commits its %d events in flight, with the batch that runs, for at most "
+                "%g s (limits.drain_timeout). A second %s stops it at once: the next worker then reads these events again",
+                name,
+                in_flight,
+                drain_timeout,
+                name,
+            )
+        else:
+            log.info("%s: draining: the worker has no events in flight, and leaves its group", name)
         worker.stop()
 
     def stop_at_once(name: str) -> None:
