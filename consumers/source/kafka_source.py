@@ -45,7 +45,7 @@ CONSUMER_DEFAULTS = {
     "fetch.queue.backoff.ms": 20,
     # The client fetches ahead while it holds fewer records than this. Each takes about 400 bytes besides its own. With the
     # default of 100,000, a backlog of small records took 40 MiB more, and was not processed faster.
-    "queued.min.messages": 20_000,
+    "queued.min.messages": 16_000,
 }
 WAKE_TIMEOUT = 0.05  # seconds for requests whose only purpose is that the client looks at what it may fetch
 LEAVE_TIMEOUT = 5.0  # seconds that leaving the group may take

@@ -18,7 +18,7 @@ from millstream.schemas.errors import BadFieldError
 from millstream.schemas.json.decoder import JsonDecoder
 from millstream.schemas.table import Table
 
-MAX_BYTES = 1 << 20  # of one entry's wanted fields. More of them would need much memory: a block has up to 8,192 events
+MAX_BYTES = 1 << 20  # of one entry's wanted fields. More of them would need much memory: a block has up to 6,144 events
 
 _TEXT_OR_NONE = {bytes, type(None)}
 _Answer = Any

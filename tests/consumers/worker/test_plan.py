@@ -112,7 +112,7 @@ def test_broker_sends_each_event_at_once_to_a_worker_that_collects_until_its_com
 
 @pytest.mark.parametrize(
     ("device", "concurrent", "max_events", "ahead"),
-    [("cpu", 1, 256, 0), ("cpu", 2, 256, 32), ("cuda", 1, 256, 32), ("tensorrt", 1, 10_000, 1)],
+    [("cpu", 1, 256, 0), ("cpu", 2, 256, 24), ("cuda", 1, 256, 24), ("tensorrt", 1, 10_000, 1)],
 )
 def test_device_has_batches_waiting_while_the_next_block_is_decoded(
     device: str, concurrent: int, max_events: int, ahead: int
