@@ -132,7 +132,7 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
     used = [*own, *(one.options["field"] for entry in inputs for one in entry.fields)]
     if model.name == "model.py" and (modules := _not_copied(imported_beside(model.path), version)):
         print("\n" + modules)
-    if not kept and (left := list(unused(found, used))):
+    if not kept and (left := list(unused(found, used, len(events)))):
         print("\nThese fields of the events fill no input:")
         print("\n".join(f"- {printable(line)}" for line in left))
     print(f"\nNext:\n\ncd {folder}\n{commands}")

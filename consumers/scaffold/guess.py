@@ -91,7 +91,7 @@ def _why(one: Found, why: str) -> str:
 
 def inputs_of(model: ModelFile, found: Mapping[str, Found], events: int, taken: Sequence[str]) -> list[InputGuess]:
     """A guess for each input. `taken`: paths that are the event's ID or time."""
-    free = {path: one for path, one in found.items() if path not in taken}
+    free = {path: one for path, one in found.items() if path not in taken and not one.is_nested}
     inputs = model.inputs or [ModelInput(PLACEHOLDER, "float32", (None,))]
     named = {entry.tensor: _named(entry.tensor, list(free.values())) for entry in inputs}
     guessed: list[InputGuess] = []
@@ -130,13 +130,11 @@ def _scalar(entry: ModelInput, found: Mapping[str, Found], events: int) -> Input
         one for one in fitting if len(one.distinct) > 1
     ]  # one that never changes, such as a version, is no feature
     one = named or next(iter(varying or fitting), None)
+    shape = {"shape": [size or 1 for size in entry.shape]} if len(entry.shape) != 1 else {}
     if one is None:
-        return InputGuess(
-            entry.tensor, entry.dtype, [FieldGuess({"field": entry.tensor}, "no field of the sample fits")]
-        )
+        return InputGuess(entry.tensor, entry.dtype, [FieldGuess({"field": PLACEHOLDER})], shape)
     guess = _field(one, entry.dtype, events)
     why = guess.why if named else "; ".join(filter(None, ["no field has the input's name", guess.why]))
-    shape = {"shape": [size or 1 for size in entry.shape]} if len(entry.shape) != 1 else {}
     return InputGuess(entry.tensor, entry.dtype, [FieldGuess(guess.options, why)], shape)
 
 
@@ -203,7 +201,11 @@ def _with_more(guess: InputGuess, found: Sequence[Found]) -> InputGuess:
     first = next((at for at, one in enumerate(guess.fields) if one == FieldGuess({"field": PLACEHOLDER})), None)
     if first is None or guess.is_list:
         return guess
-    why = f"the sample has too few fields that fit as they are: {len(guess.fields) - first} are left to fill in"
+    why = (
+        f"the sample has too few fields that fit as they are: {len(guess.fields) - first} are left to fill in"
+        if len(guess.fields) > 1
+        else "no field of the sample fits as it is: name the one that fills this input"
+    )
     if more := [one.as_feature for one in found if one.as_feature and _fits_cast(one, guess.dtype)]:
         why += f". With options, these fit, too: {', '.join(more[:MAX_HINTS])}"
     fields = [*guess.fields]

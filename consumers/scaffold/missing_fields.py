@@ -33,6 +33,6 @@ class MissingFields:
         """One line per path that none of several events has, with the nearest one that the events have."""
         if self._events < 2 or not self._absent:  # a single event may lack it by right
             return
-        there = list(survey(self._surveyed))
+        there = [path for path, one in survey(self._surveyed).items() if not one.is_nested]
         for path in self._absent:
             yield f"warning: field {path} was missing or null in {self._events} of {self._events} events.{meant(path, there)}"

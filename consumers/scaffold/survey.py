@@ -17,7 +17,7 @@ from millstream.schemas.errors import BadPathError
 from millstream.schemas.paths import Every, Step, parse_path, text_of
 from millstream.schemas.times import parse_iso8601
 
-MAX_DEPTH = 8  # records within records that are looked at
+MAX_DEPTH = 8  # records and lists within each other that are looked at
 MAX_DISTINCT = 1000  # different texts of a path that are remembered
 LONG_TEXT = 40  # characters on average, from which a text is prose rather than a category
 _FIRST_TIME = datetime(2000, 1, 1, tzinfo=UTC).timestamp()
@@ -112,18 +112,29 @@ class Found:
         return None
 
     @property
+    def is_nested(self) -> bool:
+        """Whether the values lie in lists within lists: a path names an item of these, but never all of them."""
+        return self.path.count("[]") > 1
+
+    @property
     def as_feature(self) -> str:
-        """The entry in config.yaml that makes a number of a time, or of the first item in a list of objects; else empty."""
+        """The entry in config.yaml that makes a number of a time, or of the first item in a list of objects or of lists.
+
+        Empty for other fields.
+        """
         if self.time_format:
             return f"{{field: {self.path}, time: {self.time_format}, as: hour}}"
-        if self.is_list and "[]." in self.path:
+        if self.is_list and ("[]." in self.path or self.is_nested):
             cast = ", type: text" if self.is_numeric_text else ""
-            return f"{{field: {json.dumps(self.path.replace('[]', '[0]', 1))}{cast}}}"
+            return f"{{field: {json.dumps(self.path.replace('[]', '[0]'))}{cast}}}"
         return ""
 
 
 def survey(events: Sequence[Mapping[str, Any]]) -> dict[str, Found]:
-    """Every path of the events to a value or to a list of values, in the order in which the fullest event has them."""
+    """Every path of the events to a value or to a list of values, in the order in which the fullest event has them.
+
+    Values of lists within lists are at a path with several `[]`, see `Found.is_nested`.
+    """
     found: dict[str, Found] = {}
     for event in sorted(events, key=lambda event: sum(1 for _ in _values((), event, 0)), reverse=True):
         seen: set[str] = set()
@@ -170,10 +181,11 @@ def _kind_of(value: Any) -> str:
 
 def _values(steps: tuple[Step, ...], value: Any, depth: int) -> Iterator[tuple[tuple[Step, ...], Any]]:
     """The values within a value, each with its path. A list of simple values is one value."""
+    if depth >= MAX_DEPTH and isinstance(value, Mapping | list):
+        return
     if isinstance(value, Mapping):
-        if depth < MAX_DEPTH:
-            for name, inner in value.items():
-                yield from _values((*steps, name), inner, depth + 1)
+        for name, inner in value.items():
+            yield from _values((*steps, name), inner, depth + 1)
     elif isinstance(value, list):
         yield from _of_items(steps, value, depth)
     elif steps:
@@ -181,17 +193,14 @@ def _values(steps: tuple[Step, ...], value: Any, depth: int) -> Iterator[tuple[t
 
 
 def _of_items(steps: tuple[Step, ...], items: list[Any], depth: int) -> Iterator[tuple[tuple[Step, ...], Any]]:
-    if any(isinstance(item, list) for item in items) or Every.ITEM in steps:
-        return  # lists within lists: no path leads there
-    if not any(isinstance(item, Mapping) for item in items):
+    if not any(isinstance(item, Mapping | list) for item in items):
         if items:  # an empty list doesn't show what its items are
             yield (*steps, Every.ITEM), items
         return
     gathered: dict[tuple[Step, ...], list[Any]] = {}
     for item in items:
         for inner, value in _values((*steps, Every.ITEM), item, depth + 1):
-            if not isinstance(value, list):
-                gathered.setdefault(inner, []).append(value)
+            gathered.setdefault(inner, []).extend(value if isinstance(value, list) else [value])
     yield from gathered.items()
 
 
