@@ -1,6 +1,7 @@
 """`millstream check`: finds all mistakes that would stop a worker at its start, without starting one, and tells them together."""
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -29,13 +30,14 @@ from millstream.consumers.worker.plan import Plan, check_answers, make_plan
 from millstream.inference.combined.version import CombinedVersion
 from millstream.inference.errors import ModelRejected
 from millstream.inference.executors.blocking import BlockingExecutor
-from millstream.inference.mapping import PLACEHOLDER
 from millstream.inference.repository import CONFIG_FILE, ModelVersion
 from millstream.inference.signature import TensorInput, blank
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.errors import SchemaError
 from millstream.topics.admin import Admin, require
+
+_INPUTS = re.compile(rb"^(\{\s*)?[\"']?inputs[\"']?\s*:", re.MULTILINE)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -63,9 +65,10 @@ def run(args: argparse.Namespace) -> int:
     with problems:
         console.print(f"topics    {_topics(pipeline, offline=args.offline)}", markup=False)
     if problems.messages:
-        print("\n".join(problems.messages), file=sys.stderr, flush=True)
         for text in _expected_configs(pipeline, problems):
             console.print(text, markup=False)
+        # Last, so that the problems are what the user sees first.
+        print("\n".join(problems.messages), file=sys.stderr, flush=True)
         return 1
     if refusal is not None and plan is not None and plan.model.executor == "kserve":
         # A refusal by the model looks the same as one by a server that can't read the request.
@@ -148,7 +151,7 @@ def _ran(plan: Plan) -> str:
 
 
 def _expected_configs(pipeline: Pipeline, problems: Problems) -> Iterator[str]:
-    """For each model with a problem in its config.yaml: one that fits the model, if its file says what that is."""
+    """For each model without a config.yaml that maps inputs: one that fits the model, if its file says what that is."""
     where = pipeline.model.repository
     if not isinstance(where, Path):  # what is wrong there must be corrected there
         return
@@ -157,12 +160,20 @@ def _expected_configs(pipeline: Pipeline, problems: Problems) -> Iterator[str]:
     for name, version in sorted(versions, key=str):
         file = where / name / str(version) / "model.onnx"
         config = file.with_name(CONFIG_FILE)
-        about = [message for message in problems.messages if str(config) in message]
-        if not file.is_file() or all(PLACEHOLDER in message for message in about):  # none, or a file that `init` began
+        is_told = any(str(config) in message for message in problems.messages)
+        if not file.is_file() or not is_told or _maps_inputs(config):
             continue
         with suppress(WorkerError):  # a file that can't be loaded is a problem that is told already
             text = expected_config(look_at(file), _top_fields(pipeline))
             yield f"\n{file} takes and gives this. Complete it, and write it to {config}:\n\n{indent(text, '    ')}"
+
+
+def _maps_inputs(config: Path) -> bool:
+    """Whether the file has the option `inputs`, even if the rest can't be read: then its user wants to keep it."""
+    try:
+        return _INPUTS.search(config.read_bytes()) is not None
+    except OSError:
+        return False
 
 
 def _top_fields(pipeline: Pipeline) -> list[str]:

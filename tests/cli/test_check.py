@@ -442,8 +442,8 @@ def test_problems_of_all_parts_are_told_in_one_go(tmp_path: Path, capsys: pytest
         assert words in said
 
 
-@pytest.mark.parametrize("config", [None, "inputs: [{tensor: z, field: x, dtype: float32, shape: [32]}]\n", "a: [\n"])
-def test_config_that_fits_the_model_is_printed_if_there_is_none_or_a_wrong_one(
+@pytest.mark.parametrize("config", [None, "", "outputs: [{tensor: y}]\n", "a: [\n"])
+def test_config_that_fits_the_model_is_printed_if_there_is_none_or_one_without_inputs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], config: str | None
 ) -> None:
     service = vector_service(tmp_path, NOWHERE, with_topics=False)
@@ -456,6 +456,23 @@ def test_config_that_fits_the_model_is_printed_if_there_is_none_or_a_wrong_one(
     _, printed = capsys.readouterr().out.split(f"Complete it, and write it to {file}:\n\n")
     file.write_text(dedent(printed))
     assert cli.run(["check", str(service.file), "--offline"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "wrong"), [("tensor: x", "tensor: xx"), ("tensor: x", "tensr: x"), ("inputs:", "inputs: ["), ("32]", "31]")]
+)
+def test_mistake_in_a_config_that_maps_inputs_is_told_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], typed: str, wrong: str
+) -> None:
+    service = vector_service(tmp_path, NOWHERE, with_topics=False)
+    file = tmp_path / "models" / "vector" / "1" / "config.yaml"
+    text = file.read_text()
+    assert typed in text
+    file.write_text(text.replace(typed, wrong))
+    assert cli.run(["check", str(service.file), "--offline"]) == 1
+    said = capsys.readouterr()
+    assert str(file) in said.err
+    assert "Complete it" not in said.out
 
 
 def test_problem_elsewhere_prints_no_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
