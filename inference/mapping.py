@@ -13,6 +13,7 @@ from millstream.inference.overrides import Fields, FieldSpec, at_override, overr
 from millstream.inference.signature import Signature, TensorInput, TensorOutput, both_take
 from millstream.inference.tensor_inputs import Place, listed, tensor_input
 from millstream.inference.times import Time
+from millstream.schemas.wording import meant
 
 PLACEHOLDER = "TODO"  # in files that Millstream writes, for what the user must fill in
 MAX_VALUES = 2**28  # of a batch in one tensor: 1 GiB as float32
@@ -35,16 +36,18 @@ def signature_of(config: Config, fields: Fields, mapped_at: Place, written: Conf
     if unknown is not None:
         raise ModelConfigError(
             f"{mapped_at(unknown)}: expected an input of the model ({listed(tensors)}, says {written.path}), found {unknown}."
+            f"{meant(unknown, tensors)}"
         )
     _refuse_doubles("inputs", "tensor", tensors, written)
     _refuse_doubles("outputs", "output", [entry.name or entry.tensor for entry in config.outputs], written)
     max_length = _max_length(config, written)
-    inputs = tuple(
+    mapped = (
         _overridden(entry, fields[entry.tensor], max_length, mapped_at, written.path)
         if entry.tensor in fields
         else tensor_input(entry, max_length, partial(written.at, "inputs", index), written.path.parent)
         for index, entry in enumerate(config.inputs)
     )
+    inputs = tuple(replace(entry, line=written.lines.get(("inputs", index), 0)) for index, entry in enumerate(mapped))
     outputs = tuple(
         _output(entry, partial(written.at, "outputs", at), written) for at, entry in enumerate(config.outputs)
     )

@@ -10,3 +10,6 @@ ONNX_TYPES = {
     "string": "tensor(string)",
 }
 """`dtype` -> ONNX Runtime's type."""
+
+DTYPES = {onnx: dtype for dtype, onnx in ONNX_TYPES.items()}
+"""ONNX Runtime's type -> `dtype`."""

@@ -55,7 +55,12 @@ class ModelVersion:
     @property
     def place(self) -> str:
         """How messages name the model version."""
-        return f"model {self.name} version {self.version} ({self.described_by or self.file.parent / CONFIG_FILE})"
+        return self.place_at(0)
+
+    def place_at(self, line: int) -> str:
+        """How messages name the model version, with a line of its config.yaml; 0: none."""
+        file = self.described_by or self.file.parent / CONFIG_FILE
+        return f"model {self.name} version {self.version} ({file}{f':{line}' if line else ''})"
 
     def with_time_formats(self, format_of: Callable[[str], str | None]) -> "ModelVersion":
         """See `Signature.with_time_formats`."""

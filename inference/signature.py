@@ -72,6 +72,7 @@ class TensorInput:
     token_types: bool = False  # not filled by a field: which of a tokenizer's texts each token is of, 0 or 1
     # The place in the pipeline file that names the fields; empty: config.yaml names them.
     mapped_at: str = field(default="", compare=False)
+    line: int = field(default=0, compare=False)  # of config.yaml, where the entry begins; 0: not known
     conversions: tuple[Conversion, ...] = ()  # of each field; empty: the fields' values are taken as they are
     pads: bool = False  # whether shorter arrays of a fixed length are padded
     truncates: bool = False  # whether longer arrays lose their last items

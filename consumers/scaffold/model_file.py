@@ -6,16 +6,7 @@ from pathlib import Path
 from millstream.consumers.errors import WorkerError
 from millstream.inference.executors.installed import BY_FILE
 from millstream.inference.foreign_models import how_to_convert, what_it_is
-
-_DTYPES = {
-    "tensor(float16)": "float16",
-    "tensor(float)": "float32",
-    "tensor(double)": "float64",
-    "tensor(int32)": "int32",
-    "tensor(int64)": "int64",
-    "tensor(bool)": "bool",
-    "tensor(string)": "string",
-}
+from millstream.inference.onnx_types import DTYPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +67,7 @@ def _onnx(path: Path) -> ModelFile:
         raise WorkerError(f"{path} can't be loaded: {said}") from None
     inputs = []
     for entry in session.get_inputs():
-        if entry.type not in _DTYPES:
+        if entry.type not in DTYPES:
             raise WorkerError(
                 f"{path}: input {entry.name} has type {entry.type}, which no event field can fill. Export it otherwise."
             )
@@ -86,9 +77,9 @@ def _onnx(path: Path) -> ModelFile:
                 "events of a batch, and no empty one. Export the model with such an input."
             )
         shape = tuple(size if isinstance(size, int) else None for size in entry.shape[1:])
-        inputs.append(ModelInput(entry.name, _DTYPES[entry.type], shape))
+        inputs.append(ModelInput(entry.name, DTYPES[entry.type], shape))
     outputs = session.get_outputs()
-    odd = next((entry for entry in outputs if entry.type not in _DTYPES), None)
+    odd = next((entry for entry in outputs if entry.type not in DTYPES), None)
     if odd is not None and "seq" in odd.type:
         raise WorkerError(
             f"{path}: output {odd.name} is a list of maps, which no prediction can hold. Convert the model with "

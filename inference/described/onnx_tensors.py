@@ -8,9 +8,7 @@ import onnxruntime as ort
 
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.foreign_models import what_it_is
-from millstream.inference.onnx_types import ONNX_TYPES
-
-_DTYPES = {onnx: dtype for dtype, onnx in ONNX_TYPES.items()}
+from millstream.inference.onnx_types import DTYPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ def tensors_of(file: Path, instead: str) -> tuple[list[OnnxInput], list[str]]:
 
 
 def _input(entry: Any, file: Path, instead: str) -> OnnxInput:
-    dtype = _DTYPES.get(entry.type)
+    dtype = DTYPES.get(entry.type)
     if dtype is None:
         raise ModelConfigError(f"{file}: the input `{entry.name}` is {entry.type}, which no event field can fill.")
     _, *shape = entry.shape or [None]

@@ -1,7 +1,7 @@
 """The interfaces of executors, blocking and asynchronous, and helpers for them."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ from millstream.inference.ragged import Ragged
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput, blank
 from millstream.inference.varying import length_buckets_of
+from millstream.schemas.wording import meant
 
 log = logging.getLogger(__name__)
 
@@ -136,13 +137,33 @@ def _joined(arrays: Sequence[Any]) -> Any:
     return Ragged.concatenate(arrays) if isinstance(arrays[0], Ragged) else np.concatenate(arrays)
 
 
-def check_names(model: ModelVersion, own: Collection[str]) -> None:
+def check_names(model: ModelVersion, own: Set[str]) -> None:
     """Check that the mapped tensors are a model's own inputs. Raises ModelConfigError."""
-    mapped = {entry.tensor for entry in model.signature.inputs}
-    if mapped != set(own):
-        raise ModelConfigError(
-            f"{model.place}: maps the tensors {sorted(mapped)}, but the model's inputs are {sorted(own)}. Map each once."
-        )
+    mapped = {entry.tensor: entry.line for entry in model.signature.inputs}
+    left = sorted(own - mapped.keys())
+    problems = [
+        f"{model.place_at(line)}: the model has no input `{tensor}`.{meant(tensor, left)} {_left(left)}"
+        for tensor, line in mapped.items()
+        if tensor not in own
+    ]
+    if left and not problems:
+        problems = [f"{model.place}: {_left(left)}"]
+    if problems:
+        raise ModelConfigError("\n".join(problems))
+
+
+def _left(inputs: Sequence[str]) -> str:
+    """What to do about the model's inputs that are not mapped."""
+    if not inputs:
+        return "All its inputs are mapped: take this one out."
+    return f"Inputs of the model that are not mapped: {', '.join(inputs)}. Map each once."
+
+
+def write_dtype(own: str | None) -> str:
+    """What to write for an input of this type, with a space before it. None: a type that no event field fills."""
+    if own is None:
+        return " No event field fills this type: export the model with another one."
+    return f" Write `dtype: {own}`."
 
 
 def check_length(model: ModelVersion, entry: TensorInput, own: object) -> None:

@@ -8,10 +8,10 @@ import onnxruntime as ort
 
 from millstream.inference.errors import DeviceError, ModelConfigError
 from millstream.inference.executors.error_classification import line_of
-from millstream.inference.executors.interface import check_length, check_names
+from millstream.inference.executors.interface import check_length, check_names, write_dtype
 from millstream.inference.executors.onnx_providers import Provider
 from millstream.inference.foreign_models import what_it_is
-from millstream.inference.onnx_types import ONNX_TYPES
+from millstream.inference.onnx_types import DTYPES, ONNX_TYPES
 from millstream.inference.repository import ModelVersion
 
 # ONNX Runtime's severity. It raises errors as exceptions; printed too, there would be one line per bisected part.
@@ -80,13 +80,14 @@ def _why(model: ModelVersion, error: Exception) -> str:
 def check_inputs(model: ModelVersion, session: ort.InferenceSession) -> int | None:
     """Check every input. Returns the batch size if the model fixes it. Raises ModelConfigError."""
     own = {entry.name: entry for entry in session.get_inputs()}
-    check_names(model, own)
+    check_names(model, own.keys())
     fixed: set[int] = set()
     for found in model.signature.inputs:
         name, expected = found.tensor, own[found.tensor]
         if expected.type != ONNX_TYPES[found.dtype]:
             raise ModelConfigError(
-                f"{model.place}: tensor `{name}` is {expected.type} in the model, but config.yaml says {found.dtype}."
+                f"{model.place_at(found.line)}: tensor `{name}` is {expected.type} in the model, but config.yaml says "
+                f"{found.dtype}.{write_dtype(DTYPES.get(expected.type))}"
             )
         batch, *shape = expected.shape or [None]
         if (
@@ -95,8 +96,8 @@ def check_inputs(model: ModelVersion, session: ort.InferenceSession) -> int | No
             or any(isinstance(size, int) and size != given for size, given in zip(shape, found.shape, strict=True))
         ):
             raise ModelConfigError(
-                f"{model.place}: tensor `{name}` has shape {list(expected.shape)} in the model (first axis: the event), but "
-                f"config.yaml gives {list(found.shape)} an event, from {', '.join(found.fields)}."
+                f"{model.place_at(found.line)}: tensor `{name}` has shape {list(expected.shape)} in the model (first axis: "
+                f"the event), but config.yaml gives {list(found.shape)} an event, from {', '.join(found.fields)}."
             )
         if found.max_length:
             check_length(model, found, shape[0])

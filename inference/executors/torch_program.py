@@ -10,11 +10,11 @@ from typing import Any
 
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.executors.error_classification import line_of
-from millstream.inference.executors.interface import Tensors, check_length, check_names
+from millstream.inference.executors.interface import Tensors, check_length, check_names, write_dtype
 from millstream.inference.executors.torch_calls import Calls, Outputs, calls_of
 from millstream.inference.executors.torch_library import torch
 from millstream.inference.repository import ModelVersion
-from millstream.inference.signature import TensorInput
+from millstream.inference.signature import DTYPES, TensorInput
 
 _NUMBERED = re.compile(r".+__([0-9]{1,4})")
 _TORCHSCRIPT = rf"torch\.jit\b|{re.escape(__name__)}$"
@@ -76,7 +76,7 @@ def _exported(model: ModelVersion, device: str) -> Program:
     names = list(program.graph_signature.user_inputs)
     pytree = importlib.import_module("torch.utils._pytree")
     positional, keywords = pytree.tree_unflatten(names, program.call_spec.in_spec)
-    check_names(model, names)
+    check_names(model, set(names))
     placeholders = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
     ranges = {str(symbol): bounds for symbol, bounds in program.range_constraints.items()}
     batches = [_check_tensor(model, entry, placeholders[entry.tensor]) for entry in model.signature.inputs]
@@ -112,7 +112,7 @@ def _script(model: ModelVersion, device: str) -> Program:
         raise ModelConfigError(f"{model.file} can't be loaded: {line_of(error)}") from None
     names = [argument.name for argument in module.forward.schema.arguments[1:]]  # the first argument is the module
     names = _by_position(model, names)
-    check_names(model, names)
+    check_names(model, set(names))
     return Program(calls_of(model, module, tuple(names), (), device))
 
 
@@ -132,7 +132,8 @@ def _check_tensor(model: ModelVersion, entry: TensorInput, own: Any) -> Any:
     dtype = str(own.dtype).removeprefix("torch.")
     if dtype != entry.dtype:
         raise ModelConfigError(
-            f"{model.place}: tensor `{entry.tensor}` is {dtype} in the model, but config.yaml says {entry.dtype}."
+            f"{model.place_at(entry.line)}: tensor `{entry.tensor}` is {dtype} in the model, but config.yaml says "
+            f"{entry.dtype}.{write_dtype(dtype if dtype in DTYPES else None)}"
         )
     batch, *shape = own.shape or [None]
     if (
@@ -141,8 +142,8 @@ def _check_tensor(model: ModelVersion, entry: TensorInput, own: Any) -> Any:
         or any(isinstance(size, int) and size != given for size, given in zip(shape, entry.shape, strict=True))
     ):
         raise ModelConfigError(
-            f"{model.place}: tensor `{entry.tensor}` has shape {[str(size) for size in own.shape]} in the model (first axis: the "
-            f"event), but config.yaml gives {list(entry.shape)} an event, from {', '.join(entry.fields)}."
+            f"{model.place_at(entry.line)}: tensor `{entry.tensor}` has shape {[*map(str, own.shape)]} in the model (first "
+            f"axis: the event), but config.yaml gives {list(entry.shape)} an event, from {', '.join(entry.fields)}."
         )
     if entry.max_length:
         check_length(model, entry, shape[0])

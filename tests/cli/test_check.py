@@ -302,7 +302,7 @@ MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     ),
     "tensor of another name": (
         map_to("inputs: [{tensor: z, field: x, dtype: float32, shape: [32]}]\n" + OUTPUTS),
-        ["'z'", "'x'", "config.yaml"],
+        ["config.yaml:1): the model has no input `z`. Inputs of the model that are not mapped: x. Map each once."],
     ),
     "tensor of another shape": (
         map_to("inputs: [{tensor: x, field: x, dtype: float32, shape: [16]}]\n" + OUTPUTS),
@@ -310,7 +310,7 @@ MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     ),
     "tensor of another type": (
         map_to("inputs: [{tensor: x, field: x, dtype: float64, shape: [32]}]\n" + OUTPUTS),
-        ["tensor `x`", "float64", "tensor(float)"],
+        ["config.yaml:1): tensor `x`", "float64", "tensor(float)", "Write `dtype: float32`."],
     ),
     "output not there": (
         map_to("inputs: [{tensor: x, field: x, dtype: float32, shape: [32]}]\noutputs: [{tensor: answer}]\n"),
@@ -459,7 +459,8 @@ def test_config_that_fits_the_model_is_printed_if_there_is_none_or_one_without_i
 
 
 @pytest.mark.parametrize(
-    ("typed", "wrong"), [("tensor: x", "tensor: xx"), ("tensor: x", "tensr: x"), ("inputs:", "inputs: ["), ("32]", "31]")]
+    ("typed", "wrong"),
+    [("tensor: x", "tensor: xx"), ("tensor: x", "tensr: x"), ("inputs:", "inputs: ["), ("32]", "31]")],
 )
 def test_mistake_in_a_config_that_maps_inputs_is_told_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], typed: str, wrong: str

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from millstream.inference.errors import ModelConfigError
-from millstream.inference.executors.interface import check_length, check_names
+from millstream.inference.executors.interface import check_length, check_names, write_dtype
 from millstream.inference.executors.kserve.endpoint import ModelMetadata, TensorMetadata
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput
@@ -18,6 +18,7 @@ DATATYPES = {
     "string": "BYTES",
 }
 """Type in config.yaml -> the protocol's name."""
+_DTYPES = {name: dtype for dtype, name in DATATYPES.items()}
 
 
 def check_metadata(model: ModelVersion, found: ModelMetadata, where: str) -> None:
@@ -32,7 +33,7 @@ def check_metadata(model: ModelVersion, found: ModelMetadata, where: str) -> Non
         ModelConfigError: config.yaml does not fit the server's model.
     """
     if found.inputs:
-        check_names(model, [tensor.name for tensor in found.inputs])
+        check_names(model, {tensor.name for tensor in found.inputs})
         own = {tensor.name: tensor for tensor in found.inputs}
         for entry in model.signature.inputs:
             _check_input(model, entry, own[entry.tensor], where)
@@ -43,8 +44,8 @@ def check_metadata(model: ModelVersion, found: ModelMetadata, where: str) -> Non
 def _check_input(model: ModelVersion, entry: TensorInput, own: TensorMetadata, where: str) -> None:
     if own.datatype != DATATYPES[entry.dtype]:
         raise ModelConfigError(
-            f"{model.place}: tensor `{entry.tensor}` is {own.datatype} in {where}, but config.yaml says {entry.dtype} "
-            f"({DATATYPES[entry.dtype]}). Change the `dtype`."
+            f"{model.place_at(entry.line)}: tensor `{entry.tensor}` is {own.datatype} in {where}, but config.yaml says "
+            f"{entry.dtype} ({DATATYPES[entry.dtype]}).{write_dtype(_DTYPES.get(own.datatype))}"
         )
     if not own.shape:
         return

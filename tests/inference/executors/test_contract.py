@@ -207,5 +207,5 @@ def test_tensor_that_the_model_does_not_have_is_refused(tmp_path: Path, write: W
     folder = write(tmp_path).file.parent
     config = "inputs: [{tensor: z, field: f, dtype: float32, shape: [2]}]\noutputs: [{tensor: y}]\n"
     (folder / "config.yaml").write_text(config, encoding="utf-8")
-    with pytest.raises(ModelConfigError, match=r"maps the tensors \['z'\], but the model's inputs are \['x'\]"):
+    with pytest.raises(ModelConfigError, match="the model has no input `z`"):
         open_executor(load_version(tmp_path, "m"), trust=True, device="cpu")

@@ -68,7 +68,7 @@ def test_half_precision_is_widened(tmp_path: Path, save: Any) -> None:
     [
         (
             "{tensor: x, field: f, dtype: int64, shape: [2]}",
-            "tensor `x` is float32 in the model, but config.yaml says int64",
+            "tensor `x` is float32 in the model, but config.yaml says int64. Write `dtype: float32`.",
         ),
         (
             "{tensor: x, field: f, dtype: float32, shape: [3]}",
