@@ -1,6 +1,7 @@
 """Reads the model repository: `<repository>/<name>/<version>/` has the model and `config.yaml` (Triton's layout)."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -262,15 +263,39 @@ def _chosen(folder: Path, name: str, version: int | None, named_at: str, advice:
                 f"model `{name}` has {wanted} in {folder}, but {beside.name} beside the folders of versions. Each version has a "
                 f"folder: move {beside.name} and its {CONFIG_FILE} to {folder / str(version or 1)}."
             )
-        raise ModelConfigError(f"model `{name}` has {wanted} in {folder} (there: {listed(versions)}).")
+        raise ModelConfigError(
+            f"model `{name}` has {wanted} in {folder} (there: {listed(versions)}).{_misnamed(folder, version)}"
+        )
     if version is None and len(versions) > 1:
         if (found := _by_policy(folder, versions)) is not None:
             return found
         raise ModelConfigError(
             f"{named_at}: expected a `version`, because model `{name}` has several in {folder}; found none. Name the one that "
-            f"makes the predictions: {advice.replace('{version}', str(versions[-1]))} (there: {listed(versions)})."
+            f"makes the predictions: {advice.replace('{version}', str(_newest_usable(folder, name, versions)))} (there: "
+            f"{listed(versions)})."
         )
     return versions[0] if version is None else version
+
+
+def _misnamed(folder: Path, version: int | None) -> str:
+    """What to do about folders whose names are no version numbers, with a space before it; empty: there are none."""
+    names = sorted(name for name in folders_in(folder, Progress()) if version_number(name) is None)
+    if not names:
+        return ""
+    # `v1` is meant as version 1.
+    meant_one = next((name for name in names if name.strip("vV_-.") == str(version or 1)), names[0])
+    return (
+        f" A version's folder is named by its number alone, and there is `{meant_one}`: if this is the version, rename it to "
+        f"`{version or 1}`."
+    )
+
+
+def _newest_usable(folder: Path, name: str, versions: list[int]) -> int:
+    """The newest version that has a model and a config.yaml without mistakes; the newest one if none has."""
+    for version in reversed(versions):
+        with suppress(ModelConfigError):
+            return read_version(folder / str(version), name, version).version
+    return versions[-1]
 
 
 def _by_policy(folder: Path, versions: list[int]) -> int | None:

@@ -62,6 +62,14 @@ def test_one_of_several_versions_must_be_named(tmp_path: Path) -> None:
     )
 
 
+def test_version_that_cannot_be_used_is_not_advised(tmp_path: Path) -> None:
+    put(tmp_path, version="1")
+    put(tmp_path, "inputs: [", version="2")
+    (tmp_path / "late" / "3").mkdir()
+    with pytest.raises(ModelConfigError, match=r"write `version: 1` under `model:` \(there: 1, 2, 3\)"):
+        load_version(tmp_path, "late")
+
+
 def test_pipeline_may_map_other_fields(tmp_path: Path) -> None:
     put(tmp_path)
     found = load_version(tmp_path, "late", fields={"numbers": ["km", "minutes"], "embedding": "vector"})
@@ -121,6 +129,13 @@ def test_missing_version_lists_what_is_there(tmp_path: Path) -> None:
     put(tmp_path, version="10")
     with pytest.raises(ModelConfigError, match=r"no version 3 in .*late \(there: 2, 10\)"):
         load_version(tmp_path, "late", 3)
+
+
+@pytest.mark.parametrize(("there", "version", "to"), [("v1", 1, "1"), ("v1", None, "1"), ("version-2", 2, "2")])
+def test_folder_that_is_not_named_by_a_number_is_told(tmp_path: Path, there: str, version: int | None, to: str) -> None:
+    put(tmp_path, version=there)
+    with pytest.raises(ModelConfigError, match=f"by its number alone, .* `{there}`: if .* rename it to `{to}`"):
+        load_version(tmp_path, "late", version)
 
 
 def test_model_without_a_version_is_refused(tmp_path: Path) -> None:
