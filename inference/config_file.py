@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from millstream.inference.errors import ModelConfigError
-from millstream.schemas.wording import EXPECTED, Loc, dotted, shown, wrong_value
+from millstream.schemas.wording import EXPECTED, Loc, dotted, meant_value, shown, wrong_value
 from millstream.schemas.yaml_file import Fault, NodeReader, YamlError, composed, text_of
 
 log = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ def message_of(detail: ErrorDetails, loc: Loc, allowed: Mapping[str, type[BaseMo
         case "extra_forbidden":
             fields = allowed[".".join(step for step in loc[:-1] if isinstance(step, str))].model_fields
             return _unknown_key(str(loc[-1]), [field.alias or name for name, field in fields.items()])
-    return f"{wrong_value(detail, _EXPECTED)}."
+    return f"{wrong_value(detail, _EXPECTED)}.{meant_value(detail)}"
 
 
 def _unknown_key(key: str, allowed: Sequence[str]) -> str:

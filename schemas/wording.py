@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,14 @@ def meant(name: str, there: Collection[str]) -> str:
     """A question after the nearest of these names, with a space before it; empty: none is near."""
     close = get_close_matches(name, there, n=1)
     return f" Did you mean `{close[0]}`?" if close else ""
+
+
+def meant_value(detail: ErrorDetails) -> str:
+    """For one of a few words that is nearly right, a question after it, with a space before it; otherwise nothing."""
+    found = detail["input"]
+    if detail["type"] != "literal_error" or not isinstance(found, str):
+        return ""
+    return meant(found, re.findall("'(.*?)'", detail["ctx"]["expected"]))
 
 
 def wrong_value(detail: ErrorDetails, expected_by_type: Mapping[str, str]) -> str:
