@@ -43,6 +43,14 @@ class BadFieldError(SchemaError):
     failure = "stop"
 
 
+class ContradictingPaths(BadFieldError):  # noqa: N818
+    """Two paths need different types of one value. Raised by decoders' constructors; the caller adds where the path stands."""
+
+    def __init__(self, message: str, path: str) -> None:
+        super().__init__(message)
+        self.path = path  # the one to correct
+
+
 class BadPathError(BadFieldError):
     """The text of a path can't be parsed. Raised by `paths`; somebody has to change it."""
 

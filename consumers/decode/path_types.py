@@ -9,9 +9,12 @@ from millstream.inference.casts import LEAVES
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import both_take, merged_paths
 from millstream.pipeline.pipeline import Pipeline
+from millstream.schemas.decoded import Decoder
+from millstream.schemas.decoding import open_decoder
+from millstream.schemas.errors import ContradictingPaths
 from millstream.schemas.lookup_columns import looked_up
 from millstream.schemas.paths import parse_path
-from millstream.schemas.store import Schema
+from millstream.schemas.store import Schema, SchemaStore
 from millstream.schemas.wording import Loc, dotted
 
 _WORDS = {
@@ -50,6 +53,12 @@ class PathTypes:
             for path, conversion in entry.converted_fields
             if looked_up(path) is None
         ]
+        self._places = {  # of each path that the models read, for messages
+            path: entry.mapped_at or f"{model.place_at(entry.line)}: tensor `{entry.tensor}`"
+            for model in models
+            for entry in model.signature.inputs
+            for path in entry.fields
+        }
         options = pipeline.input
         if options.event_id is not None:
             self._add(("input", "event_id"), options.event_id, "scalar")
@@ -63,6 +72,13 @@ class PathTypes:
             self._add_any(path, "mixed")  # overrides name values as texts
         if pipeline.batch.cost is not None:
             self._add_any(pipeline.batch.cost, "float64")
+
+    def open_decoder(self, store: SchemaStore) -> Decoder:
+        """The decoder that reads the paths. Raises SchemaError, and PlanError if two paths contradict each other."""
+        try:
+            return open_decoder(self._pipeline.input.format, store, self._schema, self.types)
+        except ContradictingPaths as error:
+            raise PlanError(f"{self._places.get(error.path, self._pipeline.named)}: {error}") from None
 
     def include(self) -> dict[str, str]:
         """Add the fields that `output.include` names.
@@ -140,3 +156,4 @@ class PathTypes:
             )
         self.types[path] = both or known
         self._uses.append((path, wanted, f"`{dotted(option)}`"))
+        self._places.setdefault(path, self._pipeline.at(*option))

@@ -21,7 +21,6 @@ from millstream.consumers.worker.plan import load_primary
 from millstream.inference.combined.version import CombinedVersion
 from millstream.inference.repository import ModelVersion
 from millstream.pipeline.pipeline import Pipeline
-from millstream.schemas.decoding import open_decoder
 from millstream.schemas.store import Schema, SchemaStore
 
 
@@ -75,7 +74,7 @@ def _check_types(
         paths = PathTypes(pipeline, reader, models)
         with problems:
             paths.include()
-        decoder = open_decoder(pipeline.input.format, store, reader, paths.types)
+        decoder = paths.open_decoder(store)
         of_lookups = None
         with problems:
             of_lookups = columns_of_lookups(open_lookups(pipeline, models))

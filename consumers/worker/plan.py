@@ -41,7 +41,6 @@ from millstream.inference.signature import blank
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.dead_letters import DeadLetterEncoder
 from millstream.schemas.decoded import Decoder
-from millstream.schemas.decoding import open_decoder
 from millstream.schemas.dtypes import Dtype
 from millstream.schemas.predictions import (
     JsonPredictionEncoder,
@@ -100,7 +99,7 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False, models: PipelineMo
     check_model_fields(versions, reader)
     paths = PathTypes(pipeline, reader, versions)
     include = {} if dedicated else paths.include()  # workers for dedicated shadows write no predictions
-    decoder = _decoder(pipeline, store, reader, paths.types)
+    decoder = _decoder(pipeline, store, paths)
     lookups = open_lookups(pipeline, versions)
     check_columns(pipeline, reader, versions, decoder.columns, columns_of_lookups(lookups))
     ages = {} if dedicated else included_ages(lookups)
@@ -140,13 +139,13 @@ def _shadows(
     return shadows
 
 
-def _decoder(pipeline: Pipeline, store: SchemaStore, reader: Schema | None, types: Mapping[str, str]) -> Decoder:
-    decoder = open_decoder(pipeline.input.format, store, reader, types)
+def _decoder(pipeline: Pipeline, store: SchemaStore, paths: PathTypes) -> Decoder:
+    decoder = paths.open_decoder(store)
     if pipeline.input.json_schema is None:
         return decoder
     from millstream.consumers.decode.json_schema import checked_decoder  # noqa: PLC0415  (few pipelines need it)
 
-    return checked_decoder(pipeline, decoder, types)
+    return checked_decoder(pipeline, decoder, paths.types)
 
 
 def open_copies(pipeline: Pipeline, model: ModelVersion, beside: object = None) -> list[ModelExecutor]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from millstream.schemas.avro.types import NO_DEFAULT, Field, dtype_of
 from millstream.schemas.avro.wanted import Parts, Wanted, dtype_at
-from millstream.schemas.errors import BadFieldError
+from millstream.schemas.errors import ContradictingPaths
 from millstream.schemas.paths import Every, Path, Step, parse_path
 from millstream.schemas.store import AvroType
 
@@ -28,7 +28,7 @@ TYPES = {
 def columns_of_types(types: Mapping[str, str]) -> Wanted:
     """The columns of these paths (path -> a key of TYPES; for a path with `[]`, the type of its items).
 
-    Raises BadFieldError for a path that is malformed, and for paths that contradict each other.
+    Raises BadPathError for a path that is malformed, and ContradictingPaths for paths that contradict each other.
     """
     paths = [parse_path(text) for text in types]
     shapes = _shapes(paths, types)
@@ -40,22 +40,52 @@ def columns_of_types(types: Mapping[str, str]) -> Wanted:
     return Wanted.of(paths, fields, {path.text: dtype_at(event, path, "the event") for path in paths})
 
 
+_WORDS = {
+    "object": "an object",
+    "array": "a list",
+    "boolean": "`type: boolean`",
+    "int64": "`type: int`",
+    "float64": "`type: number`",
+    "string": "`type: text`",
+    "scalar": "a text or a whole number",
+    "number": "a number, or true or false",
+    "mixed": "`type: any`",
+}
+"""What a place has, in the words of config.yaml where it has one."""
+
 _Place = tuple[Step, ...]
 """The steps to a value, with `[]` in place of indices: all items of an array have one type."""
 
 
 def _shapes(paths: list[Path], types: Mapping[str, str]) -> dict[_Place, str]:
-    """What the value at each place is: `object`, `array`, or a key of TYPES. Raises BadFieldError if two paths disagree."""
+    """What the value at each place is: `object`, `array`, or a key of TYPES. Raises ContradictingPaths if two paths disagree."""
     shapes: dict[_Place, tuple[str, Path]] = {}
     for path in paths:
         for place, shape in _places(path, types[path.text]):
             known, other = shapes.setdefault(place, (shape, path))
             if known != shape:
-                raise BadFieldError(
-                    f"paths `{other.text}` and `{path.text}`: expected one type of value at the same place, found {known} and "
-                    f"{shape}: correct one of the paths"
-                )
+                raise _contradiction(other.text, known, path.text, shape)
     return {place: shape for place, (shape, _) in shapes.items()}
+
+
+def _contradiction(first: str, of_first: str, second: str, of_second: str) -> ContradictingPaths:
+    """The error for two paths that want different values at one place."""
+    place, advice = "at the same place", "Correct one of the paths."
+    if {of_first, of_second} <= {
+        "boolean",
+        "int64",
+        "float64",
+        "string",
+        "mixed",
+    }:  # those of fields that may have `type`
+        place = "for all items of a list"
+        changed = [path for path, shape in ((first, of_first), (second, of_second)) if shape != "mixed"]
+        advice = f"Write `type: any` beside {' and '.join(f'`{path}`' for path in changed)}."
+    return ContradictingPaths(
+        f"paths `{first}` and `{second}`: expected one type of value {place}, found {_WORDS[of_first]} and "
+        f"{_WORDS[of_second]}. {advice}",
+        first if of_second == "mixed" else second,
+    )
 
 
 def _places(path: Path, leaf: str) -> Iterator[tuple[_Place, str]]:

@@ -154,3 +154,24 @@ def test_mistake_in_a_models_path_is_reported_with_its_tensor(tmp_path: Path) ->
     service = orders(tmp_path, NOWHERE, config=CONFIG.replace("items[0]", "items[zero]"), with_topics=False)
     with pytest.raises(PlanError, match=r"tensor `x` takes the event's field .* expected an index such as 0 or -1"):
         make_plan(load_pipeline(service.file, {}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            '[{field: "items[0].kg", type: any}, {field: "items[1].kg", type: text}]',
+            "found `type: any` and `type: text`. Write `type: any` beside `items[1].kg`.",
+        ),
+        ("[items, items.kg]", "found `type: number` and an object. Correct one of the paths."),
+    ],
+)
+def test_paths_that_contradict_each_other_are_reported_with_the_file_and_the_line(
+    tmp_path: Path, fields: str, said: str
+) -> None:
+    config = f"inputs:\n  - {{tensor: x, fields: {fields}, dtype: float64}}\noutputs: [{{tensor: y}}]\n"
+    service = orders(tmp_path, NOWHERE, config=config, with_topics=False)
+    with pytest.raises(PlanError) as refused:
+        make_plan(load_pipeline(service.file, {}))
+    assert "config.yaml:2): tensor `x`: paths `items" in str(refused.value)
+    assert said in str(refused.value)
