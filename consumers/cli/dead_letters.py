@@ -211,12 +211,13 @@ def _show(stored: StoredLetter | NoLetter, pipeline: Pipeline, store: SchemaStor
     if args.json:
         print(printable_json({**row, "pipeline": letter.pipeline, **_json_event(event, value)}, ascii_only=True))
         return 0
+    advice = advice_on(pipeline, letter.reason, letter.error, event["value"])
     lines = {
         "dead letter": f"{stored.position} of {topic}",
         "pipeline": letter.pipeline,
         "reason": letter.reason,
         "error": letter.error,
-        **({"advice": advice} if (advice := advice_on(pipeline, letter.reason, letter.error)) else {}),
+        **({"advice": advice} if advice else {}),
         "failed at": row["failed_at"],
         "attempts": letter.attempts,
         "replayed at": row["replayed_at"] or "not replayed",

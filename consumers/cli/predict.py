@@ -64,7 +64,9 @@ def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
                     predicted += 1
                 else:
                     reasons[answer.rejection.reason] += 1
-                    hints[advice_on(plan.pipeline, answer.rejection.reason, answer.rejection.error)] = None
+                    why = answer.rejection
+                    if advice := advice_on(plan.pipeline, why.reason, why.error, given.row):
+                        hints[f"{why.reason}: {advice}"] = None
         except (WorkerError, InferenceError, SchemaError, KeyboardInterrupt):
             first = some[min(printed, len(some) - 1)].where  # Ctrl-C may come behind the last one
             _say(f"{_counts(predicted, reasons)}; {first} and all events after it were not run")
@@ -72,10 +74,10 @@ def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
     for warning in missing.warnings():
         print(printable(warning), file=sys.stderr)
     print(_counts(predicted, reasons), file=sys.stderr)
-    for hint in [hint for hint in hints if hint][:MAX_HINTS]:
-        print(printable(f"undecodable: {hint}"), file=sys.stderr)
-    if advice := _advice(reasons):
-        print(advice, file=sys.stderr)
+    for hint in [*hints][:MAX_HINTS]:
+        print(printable(hint), file=sys.stderr)
+    if explained := _explained(reasons):
+        print(explained, file=sys.stderr)
     return 1 if reasons else 0
 
 
@@ -103,16 +105,11 @@ def _say(text: str) -> None:
     print(printable(text), file=sys.stderr, flush=True)
 
 
-def _advice(reasons: Collection[str]) -> str:
-    """What to do about events without a prediction, by their reasons."""
+def _explained(reasons: Collection[str]) -> str:
+    """Where the reasons of events without a prediction are explained."""
     correct = "no_event: correct these lines, `millstream produce` refuses them, too." if NO_EVENT in reasons else ""
-    unfit = (
-        "unfit: `missing:` beside a field says what replaces an absent or null value (`millstream docs models`)."
-        if "unfit" in reasons
-        else ""
-    )
     explained = "`millstream docs wire-format` explains the reasons." if set(reasons) - {NO_EVENT} else ""
-    return " ".join(filter(None, (correct, unfit, explained)))
+    return " ".join(filter(None, (correct, explained)))
 
 
 def _stated_id(row: Mapping[str, Any], path: str) -> str | None:

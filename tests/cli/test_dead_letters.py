@@ -299,6 +299,15 @@ def test_letter_of_a_value_of_another_type_names_the_option_that_takes_it(kafka:
     assert "\nadvice       x: `type: text` beside the field takes numbers written as text" in shown
 
 
+def test_letter_of_an_event_that_lacks_a_field_names_those_that_it_has(kafka: Broker, tmp_path: Path) -> None:
+    service = python_service(tmp_path, kafka, "return {'y': inputs['x']}", input={"format": "json", "event_id": "id"})
+    error = "field `price.amount` is absent or null, but tensor `x` needs a value"
+    letter = a_letter(reason="unfit", error=error, value=b'{"price": {"total": 1}}')
+    write_letters(kafka.bootstrap, service.letters, [letter])
+    shown = millstream("dead-letters", "show", service.file, "0@0").stdout
+    assert "\nadvice       price.amount: `price` has no `amount`. It has the fields total. If the field was renamed" in shown
+
+
 def test_reasons_written_by_hand_fill_no_screen(kafka: Broker, tmp_path: Path) -> None:
     service = vector_service(tmp_path, kafka)
     write_letters(kafka.bootstrap, service.letters, [a_letter(reason=f"{n}-" + "x" * 5000) for n in range(200)])

@@ -174,7 +174,24 @@ def test_missing_value_is_told_with_the_option_that_replaces_it(
     assert cli.run(["predict", str(service.file), str(events)]) == 1
     said = capsys.readouterr()
     assert "field `x` is absent or null" in said.out
-    assert "unfit: `missing:` beside a field says what replaces an absent or null value" in said.err
+    assert "unfit: x: `missing:` beside the field replaces an absent or null value" in said.err
+
+
+def test_field_that_is_absent_is_told_with_those_that_are_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = python_service(
+        tmp_path, NOWHERE, "return {'y': inputs['x']}", input={"format": "json"}, with_topics=False
+    )
+    config = tmp_path / "models" / "number" / "1" / "config.yaml"
+    config.write_text("inputs: [{tensor: x, fields: [price.amount], dtype: float32}]\noutputs: [{tensor: y}]\n")
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"price": {"total": 1, "currency": "EUR"}}\n' * 2)
+    assert cli.run(["predict", str(service.file), str(events)]) == 1
+    expected = (
+        "unfit: price.amount: `price` has no `amount`. It has the fields total, currency. If the field was renamed, "
+    )
+    assert capsys.readouterr().err.count(expected) == 1
 
 
 @pytest.mark.parametrize(
