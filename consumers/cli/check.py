@@ -100,6 +100,10 @@ def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
     console.print(f"warm-up   {_ran(plan) if refusal is None else f'refused: {refusal}'}", markup=False)
     # A worker loads either the dedicated shadows or the others.
     shadows = [plan.models.shadow(shadow) for shadow in pipeline.shadows]
+    for shadow in shadows:
+        console.print(f"shadow    {shadow.place}", markup=False)
+        for entry in shadow.signature.inputs:
+            console.print(f"input     {_filling(entry)}", markup=False)
     for line in _beside_the_quota(plan, shadows):
         console.print(f"quota     {line}", markup=False)
     check_compared_output(pipeline, [plan.model, *shadows])

@@ -46,6 +46,17 @@ def test_pipeline_that_would_run_is_ok(kafka: Broker, tmp_path: Path, capsys: py
     assert f"all exist on {kafka.bootstrap}" in said.out
 
 
+def test_shadow_is_listed_with_its_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = vector_service(tmp_path, NOWHERE, with_topics=False)
+    shadow_that_takes("x")(tmp_path)
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    config = tmp_path / "models" / "vector" / "2" / "config.yaml"
+    at = lines.index(f"shadow    model vector version 2 ({config})")
+    assert lines[at + 1] == "input     x: float32 [32] per event, from x"
+    assert lines[at + 2].startswith("compared  ")
+
+
 @pytest.mark.parametrize("wanted", ["latest", "champion", 1])
 def test_version_that_an_alias_or_latest_names_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], wanted: str | int

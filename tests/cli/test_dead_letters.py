@@ -305,7 +305,10 @@ def test_letter_of_an_event_that_lacks_a_field_names_those_that_it_has(kafka: Br
     letter = a_letter(reason="unfit", error=error, value=b'{"price": {"total": 1}}')
     write_letters(kafka.bootstrap, service.letters, [letter])
     shown = millstream("dead-letters", "show", service.file, "0@0").stdout
-    assert "\nadvice       price.amount: `price` has no `amount`. It has the fields total. If the field was renamed" in shown
+    assert (
+        "\nadvice       price.amount: `price` has no `amount`. It has the fields total. If the field was renamed"
+        in shown
+    )
 
 
 def test_reasons_written_by_hand_fill_no_screen(kafka: Broker, tmp_path: Path) -> None:
