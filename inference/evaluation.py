@@ -107,7 +107,9 @@ class Histogram:
         """The value below which this share of the values lies; None if there are none."""
         if not self.total:
             return None
-        return float(np.quantile(value_of(self.bins), share, weights=self.counts, method="inverted_cdf"))
+        # As numpy.quantile with weights and the method inverted_cdf, which takes ten times as long.
+        place = np.searchsorted(self.counts.cumsum(), share * self.total)
+        return float(value_of(self.bins[place : place + 1])[0])
 
 
 @dataclass(slots=True)

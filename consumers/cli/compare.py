@@ -59,7 +59,9 @@ def run(args: argparse.Namespace) -> int:
     _check_outputs(pipeline)
     sys.setswitchinterval(SWITCH_INTERVAL)
     metrics = ComparisonMetrics(pipeline.name)
-    health = Health(max(pipeline.limits.stall_after, 3 * pipeline.comparison.update_every))
+    health = Health(
+        max(pipeline.limits.stall_after, 3 * pipeline.comparison.update_every), loop="the comparison job's loop"
+    )
     host = metrics_host(args, args.metrics_port)
     server = None
     if args.metrics_port is not None:
@@ -146,7 +148,7 @@ def _compare(pipeline: Pipeline, metrics: ComparisonMetrics, health: Health) -> 
             pipeline.name, pipeline.model.name, version, shadows,
         )  # fmt: skip
         with BrokerWatch(pipeline.kafka.bootstrap, BrokerProbe(pipeline.client_config()), health):
-            run_until_stopped(app.faust)
+            run_until_stopped(app.faust, health)
 
 
 def _set_up_log(level: str) -> None:

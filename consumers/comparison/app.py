@@ -98,7 +98,7 @@ class ComparisonApp:
     def _register(self) -> None:
         streams, intake = self._streams, self._intake
         self._agent(streams.comparisons, intake.comparisons)
-        self._agent(streams.by_pair, intake.part)
+        self._agent(streams.by_pair, intake.parts)
         if streams.labels is not None:
             self._agent(streams.labels, intake.labels)
             self._agent(streams.by_event, intake.labels_by_event)

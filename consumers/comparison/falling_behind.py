@@ -23,6 +23,7 @@ class FallingBehind:
         self._pipeline = pipeline
         self._faust = faust
         self._metrics = metrics
+        self._topics = {pipeline.comparison.topic, *([] if pipeline.labels is None else [pipeline.labels.topic])}
         self._pace = Pace()
         self._behind = False
 
@@ -31,7 +32,7 @@ class FallingBehind:
         consumer: Any = self._faust.consumer
         behind = 0
         for place in consumer.assignment():
-            if place.topic not in self._faust.folded_topics:
+            if place.topic not in self._topics:
                 continue
             end, read = consumer.highwater(place), consumer._committed_offset[place]
             if end is not None and read is not None:

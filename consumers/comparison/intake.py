@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from millstream.pipeline.pipeline import Pipeline
     from millstream.schemas.store import SchemaStore
 
+_PARTS_AT_ONCE = 50  # parts between two turns of the loop's other work
 _MAX_CHUNK_BYTES = 800_000  # bytes of a chunk's rows. Faust's producer rejects a record of more than 1,000,000 bytes
 
 
@@ -106,10 +107,14 @@ class Intake:
         partition = event.message.partition
         await write(self._streams.chunks, partition, self._joins.labels(partition, rows))
 
-    async def part(self, event: Any) -> None:
-        """Merge one partition's summary of a window with those of the other partitions."""
+    async def parts(self, event: Any) -> None:
+        """Merge the summaries of windows of one fetch with those of other partitions."""
         partition = event.message.partition
-        await write(self._streams.parts, partition, self._merges.put(partition, event.value))
+        for first in range(0, len(event.value), _PARTS_AT_ONCE):
+            writes = dict[bytes, bytes | None]()
+            for record in event.value[first : first + _PARTS_AT_ONCE]:
+                writes |= self._merges.put(partition, record.value)
+            await write(self._streams.parts, partition, writes.items())
 
     async def _with_schemas(self, event: Any, work: Callable[[], Any]) -> Any:
         """Decode this event's records in a thread; wait as long as their schemas can't be loaded."""

@@ -96,7 +96,7 @@ class Joins:
         self._joins: dict[int, PartitionJoin] = {}
         self._foreign: dict[
             int, list[bytes]
-        ] = {}  # partition -> keys that aren't a chunk's; the next `tick` deletes them
+        ] = {}  # partition -> keys that aren't a chunk's; the next `clean_up` deletes them
 
     def clear(self) -> None:
         """Drop all joins, because the assignment changes."""
@@ -120,19 +120,25 @@ class Joins:
         """Call `PartitionJoin.close`."""
         self._of(partition).close(until)
 
-    def tick(self, partition: int) -> tuple[list[Write], list[Part]]:
-        """Summarise the windows that changed in a partition; returns what to write to the table, and the summaries."""
+    def parts(self, partition: int) -> Iterator[Part]:
+        """Summarise the windows that changed in a partition, one by one."""
+        for start, pair, partial in self._of(partition).summaries():
+            part = Part(start, pair, partition, partial.pack())
+            if len(part.partial) <= _MAX_SUMMARY_BYTES:
+                yield part
+            else:
+                self._metrics.leave_out(
+                    1,
+                    "too_large",
+                    f"a summary of partition {partition} takes more than {_MAX_SUMMARY_BYTES} bytes: "
+                    "lower comparison.max_events",
+                )
+
+    def clean_up(self, partition: int) -> list[Write]:
+        """Delete what is no longer needed; returns what to write to the table. Take all `parts` before."""
         join = self._of(partition)
-        changes, partials = join.tick(_now())
-        parts = [Part(start, pair, partition, partial.pack()) for start, pair, partial in partials]
-        small = [part for part in parts if len(part.partial) <= _MAX_SUMMARY_BYTES]
-        self._metrics.leave_out(
-            len(parts) - len(small),
-            "too_large",
-            f"a summary of partition {partition} takes more than {_MAX_SUMMARY_BYTES} bytes: lower comparison.max_events",
-        )
         foreign: list[Write] = [(key, None) for key in self._foreign.pop(partition, ())]
-        return [*foreign, *self._writes(partition, join, changes)], small
+        return [*foreign, *self._writes(partition, join, join.clean_up(_now()))]
 
     def _of(self, partition: int) -> PartitionJoin:
         if partition not in self._joins:
@@ -191,7 +197,7 @@ class Merges:
         self._known = known
         self._metrics = metrics
         self._merges: dict[int, Merge] = {}
-        # Partition -> keys of entries that aren't parts, or are too many; the next `results` deletes them.
+        # Partition -> keys of entries that aren't parts, or are too many; the next `forget` deletes them.
         self._foreign: dict[int, set[bytes]] = {}
         self._newest: dict[Pair, int] = {}  # the window that the metrics show
 
@@ -199,29 +205,26 @@ class Merges:
         """Drop all merges, because the assignment changes."""
         self._merges.clear()
 
-    def put(self, partition: int, packed: bytes | None) -> list[Write]:
+    def put(self, partition: int, packed: bytes | None) -> dict[bytes, bytes | None]:
         """Take a part; returns what to write to the table. Counts records that aren't parts, and the old parts that it drops."""
         merge = self._of(partition)
         writes = self._put(partition, merge, packed)
         self._foreign.get(partition, set()).difference_update(writes)
-        return list(writes.items())
+        return writes
 
-    def results(self, partition: int) -> tuple[list[Write], list[tuple[int, Pair, dict[str, Any]]]]:
-        """What changed: what to write to the table, and the results as records without `updated_at`."""
-        merge = self._of(partition)
+    def results(self, partition: int) -> Iterator[tuple[int, Pair, dict[str, Any]]]:
+        """The results that changed, as records without `updated_at`. They are computed one by one."""
         task = self._pipeline.comparison.task
-        records = [
-            (
-                start,
-                pair,
-                result(start, start + self._window, pair, whole, pipeline=self._pipeline.name, task=task),
-            )
-            for start, pair, whole in merge.results()
-        ]
-        for start, pair, record in records:
+        for start, pair, whole in self._of(partition).results():
+            record = result(start, start + self._window, pair, whole, pipeline=self._pipeline.name, task=task)
             self._show(start, pair, record)
+            yield start, pair, record
+
+    def forget(self, partition: int) -> list[Write]:
+        """Drop the parts that are no longer needed; returns what to write to the table. Take all `results` before."""
+        merge = self._of(partition)
         foreign: list[Write] = [(key, None) for key in sorted(self._foreign.pop(partition, ()))]
-        return [*foreign, *((_part_key(partition, *place), None) for place in merge.forget())], records
+        return [*foreign, *((_part_key(partition, *place), None) for place in merge.forget())]
 
     def _of(self, partition: int) -> Merge:
         if partition not in self._merges:

@@ -130,7 +130,7 @@ class PartitionJoin:
         changed = {chunk.number, *self._halve_full(chunk)}
         changes: list[Change] = [(number, self._chunks[number].pack()) for number in sorted(changed)]
         # Too many windows opened since the last update: delete the old ones now, before an update has summarised them.
-        return [*changes, *self._forget()] if len(self._windows) > 2 * self._settings.most_windows else changes
+        return [*changes, *self._forget(self._windows)] if len(self._windows) > 2 * self._settings.most_windows else changes
 
     def add_labels(self, rows: Rows, now: int) -> list[Change]:
         """Take a batch of labels (rows of LABEL_ROW); `now` is ms since the epoch."""
@@ -148,20 +148,23 @@ class PartitionJoin:
         """
         self._closed_to = max(self._closed_to, until)
 
-    def tick(self, now: int) -> tuple[list[Change], list[tuple[int, Pair, Partial]]]:
-        """Summarise the windows that changed, and delete what is no longer needed.
+    def summaries(self) -> Iterator[tuple[int, Pair, Partial]]:
+        """The summary of each window and pair that changed since the last call.
 
-        Returns:
-            the changes of the changelog, and the summary of each changed window and pair.
+        They are computed one by one. Comparisons and labels may be added meanwhile.
         """
         self._find_windows_of_new_labels()
         closed = {start for start in self._windows if self._close(start) <= self._closed_to}
         self._dirty |= closed - self._final
         self._final = closed
-        partials = [(start, pair, partial) for start in sorted(self._dirty) for pair, partial in self._summaries(start)]
-        self._dirty.clear()
-        changes = [*self._sift_labels(now), *self._forget()]
-        return changes, partials
+        for start in sorted(self._dirty):
+            self._dirty.discard(start)
+            for pair, partial in self._summaries(start):
+                yield start, pair, partial
+
+    def clean_up(self, now: int) -> list[Change]:
+        """Delete what is no longer needed; returns the changes of the changelog. Take all `summaries` before."""
+        return [*self._sift_labels(now), *self._forget(self._final)]
 
     # The times of a window: start, end of the wait, deletion.
 
@@ -309,10 +312,11 @@ class PartitionJoin:
         repeated: npt.NDArray[np.bool_] = kept & (later | (all_labels.numbers[places] != chunk.number))
         return repeated
 
-    def _forget(self) -> Iterator[Change]:
+    def _forget(self, windows: Container[int]) -> Iterator[Change]:
+        """Delete those of these windows that have ended, and the chunks without a window."""
         yield from ((number, None) for number in self._damaged)
         self._damaged = []
-        for start in [start for start in self._windows if self._end(start) <= self._closed_to]:
+        for start in [start for start in self._windows if start in windows and self._end(start) <= self._closed_to]:
             del self._windows[start]
             del self._events[start]
             self._dirty.discard(start)

@@ -174,6 +174,8 @@ class Merge:
         if closed > latest:
             raise DamagedRecordError("the time until which windows are closed lies in the future")
         parts = self._windows.setdefault(start, {}).setdefault(pair, {})
+        if parts.get(source) == packed:  # a job that was started again sends all parts again
+            return []
         self._bytes += len(packed) - len(parts.get(source, b""))
         parts[source] = packed
         self._closed[source] = max(self._closed.get(source, 0), closed)
@@ -185,22 +187,25 @@ class Merge:
         return dropped
 
     def results(self) -> Iterator[tuple[int, Pair, Partial]]:
-        """The windows and pairs that changed since the last call."""
+        """The windows and pairs that changed since the last call. Parts may be put while the caller takes them one by one."""
         for start, pair in sorted(self._dirty):
+            if (start, pair) not in self._dirty:  # dropped meanwhile
+                continue
+            self._dirty.discard((start, pair))
             parts = (Partial.unpack(packed, self._most_bytes) for packed in self._windows[start][pair].values())
             first = next(parts)
             yield start, pair, sum(parts, first)
-        self._dirty.clear()
 
     def forget(self) -> list[Place]:
-        """Drop the parts of windows that no partition will send again, and return them. Call `results` before."""
+        """Drop the parts of windows that no partition will send again, and return them, unless their result is still to come."""
         starts = sorted(self._windows)
         oldest = starts[-self._most_windows] if len(starts) > self._most_windows else 0
         over = [
             (start, pair)
             for start in starts
             for pair, parts in self._windows[start].items()
-            if start < oldest or all(self._closed[source] >= start + self._kept for source in parts)
+            if (start, pair) not in self._dirty
+            and (start < oldest or all(self._closed[source] >= start + self._kept for source in parts))
         ]
         return [place for start, pair in over for place in self._drop(start, pair)]
 

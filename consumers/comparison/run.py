@@ -5,23 +5,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from millstream.consumers.comparison.errors import ComparisonError
 from millstream.consumers.resilience.signals import stop_on_signals
+from millstream.consumers.resilience.watchdog import Subject, end_process, watch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     import faust
 
+    from millstream.consumers.observability.health import Health
+
 log = logging.getLogger("millstream")
 
 STEP_TIMEOUT = 10.0  # seconds for each step of the shutdown
+HEARTBEAT = 1.0  # seconds
+JOB_ENDS = "The comparison job ends: all its state is in Kafka, so start it again."
 
 
-def run_until_stopped(app: faust.App) -> None:
+def run_until_stopped(app: faust.App, health: Health) -> None:
     """Run until SIGTERM or SIGINT, then shut down cleanly. Call it once per process: Faust leaves tasks and threads behind.
+
+    If the loop or the updates stand still for twice `health.stall_after`, the process ends like a crash.
 
     Raises:
         ComparisonError: the job can't continue. All its state is in Kafka, so it can be started again.
@@ -31,12 +39,12 @@ def run_until_stopped(app: faust.App) -> None:
     loop.set_exception_handler(_log_loop_error)
     try:
         # Faust's own `stop` may wait for the tables for ever (faust-streaming 0.15.3). So its tasks are left running.
-        loop.run_until_complete(_run(app, loop))
+        loop.run_until_complete(_run(app, loop, health))
     finally:
         loop.set_exception_handler(lambda _loop, _context: None)
 
 
-async def _run(app: Any, loop: asyncio.AbstractEventLoop) -> None:
+async def _run(app: Any, loop: asyncio.AbstractEventLoop, health: Health) -> None:
     told: asyncio.Future[str] = loop.create_future()  # how the user stopped the job
     at_once = asyncio.Event()
     # A signal's handler runs between two steps of the loop, and wakes the loop.
@@ -45,9 +53,13 @@ async def _run(app: Any, loop: asyncio.AbstractEventLoop) -> None:
         lambda _name: loop.call_soon_threadsafe(at_once.set),
     )
     app.finalize()
-    running = asyncio.create_task(_start_and_wait(app))
+    running, beats = asyncio.create_task(_start_and_wait(app)), asyncio.create_task(_beat(health))
     ends: list[asyncio.Future[Any]] = [running, told]
+    stopping = threading.Event()
+    watch(partial(_watched, health, stopping), 2 * health.stall_after, partial(end_process, ends=JOB_ENDS))
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    stopping.set()
+    beats.cancel()
     crashed = app.crash_reason or (running.exception() if running.done() else None)
     if crashed is None:
         log.info(
@@ -63,6 +75,19 @@ async def _run(app: Any, loop: asyncio.AbstractEventLoop) -> None:
         raise ComparisonError(
             f"the comparison job can't continue: {type(crashed).__name__}: {crashed}. All its state is in Kafka: start it again."
         )
+
+
+async def _beat(health: Health) -> None:
+    """Note that the loop turns while the tables are restored. Later, the updates note their own progress."""
+    while True:
+        if not health.ready:
+            health.turn()
+        await asyncio.sleep(HEARTBEAT)
+
+
+def _watched(health: Health, stopping: threading.Event) -> Subject | None:
+    """What the watchdog watches. While the broker is away, the updates may stand still; a shutdown has time limits of its own."""
+    return None if stopping.is_set() or health.broker_away is not None else (health.loop, health.turned)
 
 
 async def _start_and_wait(app: Any) -> None:

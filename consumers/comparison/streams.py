@@ -58,17 +58,17 @@ class Streams:
         self.evaluations = self._topic(pipeline.comparison.evaluations)
         self.labels = None if pipeline.labels is None else self._topic(pipeline.labels.topic)
         self.by_event = self._topic(f"{name}-labels", internal=True)
-        self.by_pair = self._topic(f"{name}-parts", internal=True)
+        self.by_pair = self._topic(f"{name}-parts", internal=True, folded=True)
         self.chunks = self._table("chunks")
         self.parts = self._table("parts")
-        read = [self.comparisons, *([] if self.labels is None else [self.labels])]
-        self.faust.folded_topics = frozenset(topic.get_topic_name() for topic in read)
+        folded = [self.comparisons, self.by_pair, *([] if self.labels is None else [self.labels])]
+        self.faust.folded_topics = frozenset(topic.get_topic_name() for topic in folded)
 
-    def _topic(self, name: str, *, internal: bool = False) -> Any:
+    def _topic(self, name: str, *, internal: bool = False, folded: bool = False) -> Any:
         return self.faust.topic(
             name,
             key_type=bytes,
-            value_type=bytes if internal else None,
+            value_type=bytes if internal and not folded else None,
             key_serializer="raw",
             value_serializer="raw",
             internal=internal,

@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_UPDATE_SHARE = 0.25  # share of the time that updates may take: long updates run less often
+MAX_TURN = 0.05  # seconds of an update's work, after which the loop's other work has as much time
+
+
+class _Interrupted(Exception):
+    """The assignment changes, or the job stops: the update ends."""
 
 
 class Updates:
@@ -66,52 +70,68 @@ class Updates:
         self._schema_id = own_schema_id(pipeline, store, EVALUATION, pipeline.comparison.evaluations)
         self._falling_behind = FallingBehind(pipeline, streams.faust, metrics)
         self._lags: LagReader | None = None  # reads the lags of both label topics
+        self._assignments = 0  # number of changes of the assignment
+        self._resumed = 0.0  # when the update last had the loop again
         self._progress: LabelProgress | None = None
         if pipeline.labels is not None:
             self._progress = LabelProgress(pipeline.labels.topic, streams.by_event.get_topic_name())
 
     def clear(self) -> None:
         """Start again, because the assignment changes."""
+        self._assignments += 1
         if self._progress is not None:
             self._progress.clear()
 
     async def run(self) -> None:
-        """Update until the app stops; less often if updates take long."""
-        pause = self._pipeline.comparison.update_every
+        """Update until the app stops."""
         while not self._streams.faust.should_stop:
-            await self._streams.faust.sleep(pause)
+            await self._streams.faust.sleep(self._pipeline.comparison.update_every)
             if self._streams.faust.rebalancing or self._streams.faust.should_stop:
                 continue
             started = time.monotonic()
-            await self._update()
-            took = time.monotonic() - started
-            self._metrics.set(m.TICK_SECONDS, took)
-            pause = max(self._pipeline.comparison.update_every, took / MAX_UPDATE_SHARE)
+            try:
+                await self._update()
+            except _Interrupted:
+                continue
+            self._metrics.set(m.TICK_SECONDS, time.monotonic() - started)
 
     async def _update(self) -> None:
-        """Write the results that changed; stop if the assignment changes meanwhile."""
+        """Write the results that changed. Raises _Interrupted."""
         self._health.turn()
         self._health.ready = True
+        self._resumed, assignment = time.monotonic(), self._assignments
         for partition in self._streams.assigned(self._streams.by_pair):
-            if self._streams.faust.rebalancing:
-                return
-            writes, records = self._merges.results(partition)
-            await write(self._streams.parts, partition, writes)
-            for start, pair, record in records:
+            for start, pair, record in self._merges.results(partition):
                 value = encode_result({**record, "updated_at": time.time_ns() // 1_000_000}, self._schema_id)
                 await self._streams.evaluations.send(key=result_key(start, pair), value=value)
+                await self._take_turns(assignment)
+            await write(self._streams.parts, partition, self._merges.forget(partition))
+            await self._take_turns(assignment)
         await self._close_windows()
         for partition in self._streams.assigned(self._streams.comparisons):
-            if self._streams.faust.rebalancing:
-                return
-            writes, parts = self._joins.tick(partition)
-            await write(self._streams.chunks, partition, writes)
-            for part in parts:
+            await self._take_turns(assignment)
+            for part in self._joins.parts(partition):
                 # All windows of a pair go to one partition, so its merge learns how far each source partition is.
                 place = self._streams.partition_of(repr(part.pair))
                 await self._streams.by_pair.send(value=part.pack(), partition=place)
-            await asyncio.sleep(0)
+                await self._take_turns(assignment)
+            await write(self._streams.chunks, partition, self._joins.clean_up(partition))
         self._falling_behind.look(self._compared())
+
+    async def _take_turns(self, assignment: int) -> None:
+        """Give the loop's other work as much time as the update takes. An update of 1,000 windows takes seconds.
+
+        Raises:
+            _Interrupted: the assignment has changed, or the job stops.
+        """
+        worked = time.monotonic() - self._resumed
+        if worked >= MAX_TURN:
+            self._health.turn()
+            await self._streams.faust.sleep(worked)
+            self._resumed = time.monotonic()
+        faust = self._streams.faust
+        if faust.rebalancing or faust.should_stop or assignment != self._assignments:
+            raise _Interrupted
 
     async def _close_windows(self) -> None:
         """Close the windows that have waited long enough, once all labels already written are joined."""

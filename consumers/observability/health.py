@@ -14,11 +14,13 @@ from millstream.consumers.observability.http_port import TEXT_TYPE, Answer, Http
 class Health:
     """The state that the probes report: whether the worker's loop runs, and whether the worker processes events."""
 
-    def __init__(self, stall_after: float) -> None:
+    def __init__(self, stall_after: float, loop: str = "the worker's loop") -> None:
         """Args:
         stall_after: seconds without a turn of the loop after which the worker is no longer live.
+        loop: how messages call the loop.
         """
         self.stall_after = stall_after
+        self.loop = loop
         self.turned = time.monotonic()  # when the last turn of the loop began
         self.ready = False
         self.waiting_for = ""  # why the worker is not ready
@@ -61,17 +63,20 @@ class Health:
         A call may wait for the broker as long as an outage lasts, so only the time after it counts.
         """
         if self.broker_away is not None:
-            return True, f"the worker's loop may wait: {self.broker_away}"
+            return True, f"{self.loop} may wait: {self.broker_away}"
         age = time.monotonic() - max(self.turned, self._answered)
         return (
             age < self.stall_after,
-            f"the worker's loop turned {age:.1f} s ago (stalled after {self.stall_after:g} s)",
+            f"{self.loop} turned {age:.1f} s ago (stalled after {self.stall_after:g} s)",
         )
 
     def readiness(self) -> tuple[bool, str]:
         """Whether the worker processes events, and a sentence."""
         if (outage := self.broker_away or self.outage) is not None:
             return False, f"not ready: {outage}"
+        live, said = self.live()
+        if self.ready and not live:
+            return False, f"not ready: {said}"
         return self.ready, "ready" if self.ready else f"not ready: {self.waiting_for or 'starting'}"
 
 

@@ -16,13 +16,12 @@ Subject = tuple[str, float]
 GiveUp = Callable[[str, float], object]
 
 
-def end_process(name: str, seconds: float) -> None:
-    """Log the reason and end the process like a crash. A new worker reads the events without committed results again."""
-    log.critical(
-        "%s has not come back for %g s and never may. This worker ends; nothing uncommitted counts, and a new worker goes on.",
-        name,
-        seconds,
-    )
+WORKER_ENDS = "This worker ends; nothing uncommitted counts, and a new worker goes on."
+
+
+def end_process(name: str, seconds: float, ends: str = WORKER_ENDS) -> None:
+    """Log the reason and end the process like a crash. `ends` says what follows."""
+    log.critical("%s has not come back for %g s and never may. %s", name, seconds, ends)
     logging.shutdown()
     os._exit(1)
 

@@ -174,6 +174,7 @@ def comparison_scene(folder: Path, kafka: Broker, *, partitions: int = 4, **sect
             "value": "happened",
             **sections.pop("labels", {}),
         },
+        **sections,
     }
     file = folder / "pipeline.yaml"
     file.write_text(yaml.safe_dump(document, sort_keys=False))

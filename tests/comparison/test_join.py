@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from millstream.consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Chunk, Rows
-from millstream.consumers.comparison.join import JoinSettings, PartitionJoin
+from millstream.consumers.comparison.join import Change, JoinSettings, PartitionJoin
 from millstream.consumers.comparison.partials import Merge, Partial
 from millstream.inference.evaluation import Summary
 from millstream.schemas.comparisons import Pair, Variant
@@ -48,8 +48,14 @@ def a_merge(kept: int) -> Merge:
     return Merge(kept=kept, most_windows=1000, most_bytes=1_000_000)
 
 
+def update(join: PartitionJoin, now: int) -> tuple[list[Change], list[tuple[int, Pair, Partial]]]:
+    """As the job's updates do."""
+    partials = list(join.summaries())
+    return join.clean_up(now), partials
+
+
 def summaries(join: PartitionJoin, now: int = NOW) -> dict[int, Partial]:
-    _, partials = join.tick(now)
+    _, partials = update(join, now)
     return {start: partial for start, _, partial in partials}
 
 
@@ -104,7 +110,7 @@ class JoinMachine(RuleBasedStateMachine):
 
     @rule()
     def tick(self) -> None:
-        changes, partials = self.join.tick(NOW)
+        changes, partials = update(self.join, NOW)
         self.write(changes)
         self.latest |= {start: partial for start, _, partial in partials}
 
@@ -168,7 +174,7 @@ class World:
         self.take(self.join.add_labels(rows, now))
 
     def tick(self, now: int = NOW) -> dict[tuple[int, str], Partial]:
-        changes, partials = self.join.tick(now)
+        changes, partials = update(self.join, now)
         self.take(changes)
         return {(start, pair.shadow.name): partial for start, pair, partial in partials}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ class World:
     def restart(self) -> None:
         self.merges = Merges(self.pipeline, self.settings, self.table, self.known, self.metrics, sources=SOURCES)
 
-    def write(self, writes: list[Write]) -> None:
+    def write(self, writes: Iterable[Write]) -> None:
         for key, value in writes:
             if value is None:
                 self.table.pop(key, None)
@@ -44,13 +45,13 @@ class World:
                 self.table[key] = value
 
     def put(self, start: int, source: int = 0, partial: bytes = Partial(Summary(events=1)).pack()) -> None:
-        self.write(self.merges.put(0, Part(start, PAIR, source, partial).pack()))
+        self.write(self.merges.put(0, Part(start, PAIR, source, partial).pack()).items())
 
     def starts(self) -> list[int]:
         """Of the windows with results."""
-        writes, results = self.merges.results(0)
-        self.write(writes)
-        return [start for start, _, _ in results]
+        starts = [start for start, _, _ in self.merges.results(0)]
+        self.write(self.merges.forget(0))
+        return starts
 
     def left_out(self, reason: str) -> Any:
         return self.metrics.registry.get_sample_value(
@@ -84,7 +85,7 @@ def test_restored_table_that_is_too_large_is_cut_to_its_bound(tmp_path: Path, mo
 
 def test_part_larger_than_the_changelog_takes_is_damaged(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.write(world.merges.put(0, Part(0, PAIR, 0, bytes(1_000_000)).pack()))
+    world.write(world.merges.put(0, Part(0, PAIR, 0, bytes(1_000_000)).pack()).items())
     assert (world.left_out("damaged"), world.table) == (1, {})
 
 
@@ -98,8 +99,7 @@ def test_summary_larger_than_a_record_takes_is_left_out_and_counted(tmp_path: Pa
     for name in ("primary", "shadow", "primary_ms", "shadow_ms"):
         rows[name] = np.exp(rng.uniform(-80, 80, len(rows)))
     joins.comparisons(0, rows, [PAIR])
-    _, parts = joins.tick(0)
-    assert (parts, world.left_out("too_large")) == ([], 1)
+    assert (list(joins.parts(0)), world.left_out("too_large")) == ([], 1)
     joins.comparisons(1, rows[:100], [PAIR])
-    assert len(joins.tick(1)[1]) == 1
+    assert len(list(joins.parts(1))) == 1
     assert world.left_out("too_large") == 1
