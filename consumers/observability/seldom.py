@@ -1,4 +1,4 @@
-"""Warnings of each kind once a minute: neither bad records nor a broker that is away may fill the log."""
+"""Warnings of each kind now and then: neither bad records nor a broker that is away may fill the log."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ class Kind(NamedTuple):
 
 
 class SeldomWarnings:
-    """Counts what is to be said, and says it at most every `LOG_INTERVAL` seconds for each kind."""
+    """Counts what is to be said, and says it at most every `interval` seconds for each kind."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, interval: float = LOG_INTERVAL) -> None:
         self._clock = clock
+        self._interval = interval
         self._said: dict[Kind, float] = {}
         self._count: Counter[Kind] = Counter()
         self._examples: dict[Kind, object] = {}  # of the kinds that are counted and not said yet: the last one
@@ -47,7 +48,7 @@ class SeldomWarnings:
 
     def _say_if_due(self, kind: Kind) -> None:
         now = self._clock()
-        if now - self._said.get(kind, -LOG_INTERVAL) < LOG_INTERVAL:
+        if now - self._said.get(kind, -self._interval) < self._interval:
             return
         self._said[kind] = now
         example = printable(str(self._examples.pop(kind))[:MAX_EXAMPLE_LENGTH])

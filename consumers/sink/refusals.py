@@ -1,4 +1,4 @@
-"""Says in the log that events become dead letters, and says it loudly if nearly all of a worker's first events do."""
+"""Says in the log that events become dead letters, and says it loudly once nearly all events do."""
 
 import logging
 import time
@@ -12,8 +12,9 @@ from millstream.pipeline.printable import printable
 
 log = logging.getLogger(__name__)
 
-FIRST_SECONDS: Final = 60.0  # after the first result, for which a worker looks whether nearly all events are refused
-FEWEST_EVENTS: Final = 20  # from which it can tell
+WARNING_INTERVAL: Final = 10.0  # seconds between two warnings while events become dead letters
+ERROR_INTERVAL: Final = 60.0  # seconds between two errors at least, if nearly all events are refused again and again
+FEWEST_EVENTS: Final = 20  # in a row, from which the worker can tell whether nearly all events are refused
 NEARLY_ALL: Final = 0.9  # of the events
 DEAD_LETTERS: Final = Kind("event became a dead letter", "events became dead letters")
 
@@ -28,44 +29,48 @@ class Refusals:
         """
         self._file = file
         self._clock = clock
-        self._warnings = SeldomWarnings(clock)
-        self._until: float | None = None  # the end of the first seconds
-        self._looking = True  # whether nearly all events may yet turn out to be refused
+        self._warnings = SeldomWarnings(clock, WARNING_INTERVAL)
+        self._said = -ERROR_INTERVAL  # when the error was last logged
+        self._is_said = False  # whether it was logged for the events that are refused now
+        # The newest events, as long as nearly all of them were refused.
         self._events = 0
         self._reasons: Counter[str] = Counter()
         self._examples: dict[str, str] = {}  # by reason: the first
 
     def note(self, block: DecodedBatch, dead: Mapping[int, Rejection], events: int) -> None:
         """Note the results of some events. `dead`: by row of the block, why events became dead letters; `events`: all of them."""
-        if self._looking:
-            self._look(block, dead, events)
         if dead:
             row, why = next(iter(dead.items()))
             self._warnings.warn(DEAD_LETTERS, len(dead), _example(block, row, why))
         else:
             self._warnings.catch_up()
-
-    def _look(self, block: DecodedBatch, dead: Mapping[int, Rejection], events: int) -> None:
-        now = self._clock()
-        if self._until is None:
-            self._until = now + FIRST_SECONDS
-        if now >= self._until:
-            self._looking = False
-            return
         self._events += events
         self._reasons.update(why.reason for why in dead.values())
+        if self._reasons.total() < NEARLY_ALL * self._events:
+            self._is_said = self._is_said and self._events < FEWEST_EVENTS
+            self._forget()
+            return
         for row, why in dead.items():
             self._examples.setdefault(why.reason, _example(block, row, why))
-        refused = self._reasons.total()
-        if self._events < FEWEST_EVENTS or refused < NEARLY_ALL * self._events:
-            return
-        self._looking = False
+        if self._events >= FEWEST_EVENTS:
+            if not self._is_said and self._clock() - self._said >= ERROR_INTERVAL:
+                self._say()
+            self._forget()
+
+    def _forget(self) -> None:
+        self._events = 0
+        self._reasons.clear()
+        self._examples.clear()
+
+    def _say(self) -> None:
+        self._is_said, self._said = True, self._clock()
         reason, count = self._reasons.most_common(1)[0]
         log.error(
-            "NEARLY ALL EVENTS ARE REFUSED: %d of the first %d became dead letters, %d of them for one reason: %s. If the model, "
-            "the schema or the pipeline file is wrong, stop the workers, correct it, and replay the dead letters. List them: "
-            "millstream dead-letters list %s. Show one with its event: millstream dead-letters show %s PARTITION@OFFSET",
-            refused,
+            "NEARLY ALL EVENTS ARE REFUSED: %d of the last %d became dead letters, %d of them for one reason: %s. If the model, "
+            "the schema or the pipeline file is wrong, or a producer changed its events, stop the workers, correct it, and "
+            "replay the dead letters. List them: millstream dead-letters list %s. Show one with its event: "
+            "millstream dead-letters show %s PARTITION@OFFSET",
+            self._reasons.total(),
             self._events,
             count,
             printable(self._examples[reason][:MAX_EXAMPLE_LENGTH]),

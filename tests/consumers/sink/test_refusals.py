@@ -1,4 +1,4 @@
-"""Dead letters in the log: a warning now and then, and one loud line if nearly all of the first events are refused."""
+"""Dead letters in the log: a warning now and then, and one loud line once nearly all events are refused."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.consumers.events import Rejection
-from millstream.consumers.observability.seldom import LOG_INTERVAL
-from millstream.consumers.sink.refusals import FEWEST_EVENTS, FIRST_SECONDS, Refusals
+from millstream.consumers.sink.refusals import ERROR_INTERVAL, FEWEST_EVENTS, WARNING_INTERVAL, Refusals
 from tests.consumers.in_memory import block
 
 if TYPE_CHECKING:
@@ -40,11 +39,11 @@ def noting(caplog: pytest.LogCaptureFixture) -> Noting:
     return Noting(caplog)
 
 
-def test_dead_letters_are_warned_of_once_a_minute_with_their_number(noting: Noting) -> None:
+def test_dead_letters_are_warned_of_now_and_then_with_their_number(noting: Noting) -> None:
     noting.note([], 1000)
     for _ in range(10):
         noting.note(["unfit", "nan_output"], 50)
-    noting.now += LOG_INTERVAL
+    noting.now += WARNING_INTERVAL
     noting.note(["expired"], 50)
     assert noting.lines(logging.WARNING) == [
         "2 events became dead letters, such as: unfit: error 0 (offset 7 of in/0)",
@@ -53,12 +52,12 @@ def test_dead_letters_are_warned_of_once_a_minute_with_their_number(noting: Noti
     assert not noting.lines(logging.ERROR)
 
 
-def test_dead_letters_held_back_are_told_by_the_next_events_after_a_minute(noting: Noting) -> None:
+def test_dead_letters_held_back_are_told_by_the_next_events(noting: Noting) -> None:
     noting.note(["unfit"], 1000)
     noting.note(["unfit"] * 40, 1000)
     noting.note([], 10)
     assert len(noting.lines(logging.WARNING)) == 1
-    noting.now += LOG_INTERVAL
+    noting.now += WARNING_INTERVAL
     noting.note([], 10)
     assert noting.lines(logging.WARNING)[1:] == [
         "40 events became dead letters, such as: unfit: error 0 (offset 7 of in/0)"
@@ -71,15 +70,38 @@ def test_nearly_all_refused_is_one_error_with_the_most_frequent_reason_and_comma
         noting.note(["unfit"] * FEWEST_EVENTS, FEWEST_EVENTS)
     [line] = noting.lines(logging.ERROR)
     assert (
-        "18 of the first 20 became dead letters, 17 of them for one reason: unfit: error 1 (offset 8 of in/0)" in line
+        "18 of the last 20 became dead letters, 17 of them for one reason: unfit: error 1 (offset 8 of in/0)" in line
     )
     assert "millstream dead-letters list my/pipeline.yaml" in line
     assert "millstream dead-letters show my/pipeline.yaml PARTITION@OFFSET" in line
 
 
-def test_few_refused_or_too_few_events_or_later_ones_are_no_error(noting: Noting) -> None:
+def test_few_refused_or_too_few_events_are_no_error(noting: Noting) -> None:
     noting.note(["unfit"] * (FEWEST_EVENTS - 1), FEWEST_EVENTS - 1)
-    noting.note(["unfit"], 10)
-    noting.now += FIRST_SECONDS
-    noting.note(["unfit"] * 100, 100)
+    for _ in range(100):
+        noting.note(["unfit"] * 10, 20)
+        noting.note(["unfit"] * 10, 10)
     assert not noting.lines(logging.ERROR)
+
+
+def test_events_that_are_refused_from_the_middle_of_the_stream_on_are_an_error_and_counted(noting: Noting) -> None:
+    """A producer renames a field after an hour of good events."""
+    for _ in range(3600):
+        noting.note([], 400)
+        noting.now += 1
+    for _ in range(30):
+        noting.note(["unfit"] * 50, 50)
+        noting.now += 1
+    [line] = noting.lines(logging.ERROR)
+    assert "50 of the last 50 became dead letters, 50 of them for one reason: unfit: error 0" in line
+    counts = [int(text.split()[0]) for text in noting.lines(logging.WARNING)]
+    assert counts == [50, 500, 500]
+
+
+def test_events_that_are_refused_again_are_another_error(noting: Noting) -> None:
+    for _ in range(2):
+        noting.note(["unfit"] * 100, 100)
+        noting.now += ERROR_INTERVAL
+        noting.note(["unfit"] * 100, 100)
+        noting.note([], 100)
+    assert len(noting.lines(logging.ERROR)) == 2
