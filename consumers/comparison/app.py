@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.consumers.comparison import metrics as m
 from millstream.consumers.comparison.intake import Intake
-from millstream.consumers.comparison.job import Joins, Merges, join_settings
+from millstream.consumers.comparison.job import Joins, Merges
+from millstream.consumers.comparison.join import join_settings
 from millstream.consumers.comparison.pairs import KnownPairs
 from millstream.consumers.comparison.record_batches import install
 from millstream.consumers.comparison.streams import Streams

@@ -41,7 +41,6 @@ _CHUNK_NUMBER_LIMIT = 1 << 62  # below this, the numbers of later chunks fit int
 _MAX_SUMMARY_BYTES = 900_000  # bytes of a part's summary
 # Bytes of a part: the summary and the names of the pair. The record's key contains these names, too.
 _MAX_PART_BYTES = 950_000
-_NO_LABELS_WAIT_MS = 600_000  # ms that a window waits for late comparisons if the pipeline has no labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +65,6 @@ class Part:
             raise DamagedRecordError(f"not a part of a window: {error}") from error
 
 
-def join_settings(pipeline: Pipeline, classes: Classes | None) -> JoinSettings:
-    """The settings that the pipeline file gives; `classes`: those of the models, if they are compared."""
-    comparison, labels = pipeline.comparison, pipeline.labels
-    return JoinSettings(
-        window=max(round(comparison.window * 1000), 1),
-        wait=round(labels.wait * 1000) if labels else _NO_LABELS_WAIT_MS,
-        early=round(labels.early * 1000) if labels else 0,
-        most_events=comparison.max_events,
-        threshold=comparison.threshold,
-        classes=classes,
-    )
-
-
 class Joins:
     """The joins of this process's partitions. A join is built from the table's content when it is first needed."""
 
@@ -94,6 +80,12 @@ class Joins:
         self._known = known
         self._metrics = metrics
         self._joins: dict[int, PartitionJoin] = {}
+        self._examples = {
+            "damaged": "a chunk of the changelog",
+            "late": f"a comparison of a closed window. A window closes when `labels.wait` is over, or earlier if more than "
+            f"{settings.most_windows:,} windows of a partition are open: then write a larger `comparison.window`",
+            "ahead": "a comparison of an event whose time is more than 5 minutes ahead of this machine's clock",
+        }
         self._foreign: dict[
             int, list[bytes]
         ] = {}  # partition -> keys that aren't a chunk's; the next `clean_up` deletes them
@@ -160,7 +152,7 @@ class Joins:
 
     def _writes(self, partition: int, join: PartitionJoin, changes: Iterable[Change]) -> list[Write]:
         for reason, count in join.counts.items():
-            self._metrics.leave_out(count, reason, "a chunk of the changelog" if reason == "damaged" else None)
+            self._metrics.leave_out(count, reason, self._examples.get(reason))
         join.counts.clear()
         return [(b"%d/%d" % (partition, number), packed) for number, packed in changes]
 

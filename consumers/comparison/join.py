@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from millstream.inference.class_answers import Classes
+    from millstream.pipeline.pipeline import Pipeline
     from millstream.schemas.comparisons import Pair
 
 MAX_AHEAD_MS: Final = 300_000  # ms that an event may be ahead of the clock; beyond that, the producer's clock is wrong
 LABELS_TO_EVENTS: Final = 10  # limit of a partition's label rows, in units of `most_events`
 MIN_CHUNK_ROWS: Final = 20  # rows that a chunk counts for at least: a chunk of one row takes memory, too
+_NO_LABELS_WAIT_MS: Final = 600_000  # ms that a window waits for late comparisons if the pipeline has no labels
 MAX_OPEN_WINDOWS: Final = 1000  # open windows of a partition, not counting those that wait for labels
 
 HASH_BITS: Final = 64  # bits of an event ID's hash
@@ -56,6 +58,19 @@ class JoinSettings:
         now are always fewer than this limit. If a producer spreads event times over a thousand years, only old windows close.
         """
         return (self.wait + MAX_AHEAD_MS) // self.window + MAX_OPEN_WINDOWS
+
+
+def join_settings(pipeline: Pipeline, classes: Classes | None) -> JoinSettings:
+    """The settings that the pipeline file gives; `classes`: those of the models, if they are compared."""
+    comparison, labels = pipeline.comparison, pipeline.labels
+    return JoinSettings(
+        window=max(round(comparison.window * 1000), 1),
+        wait=round(labels.wait * 1000) if labels else _NO_LABELS_WAIT_MS,
+        early=round(labels.early * 1000) if labels else 0,
+        most_events=comparison.max_events,
+        threshold=comparison.threshold,
+        classes=classes,
+    )
 
 
 class PartitionJoin:
@@ -130,7 +145,11 @@ class PartitionJoin:
         changed = {chunk.number, *self._halve_full(chunk)}
         changes: list[Change] = [(number, self._chunks[number].pack()) for number in sorted(changed)]
         # Too many windows opened since the last update: delete the old ones now, before an update has summarised them.
-        return [*changes, *self._forget(self._windows)] if len(self._windows) > 2 * self._settings.most_windows else changes
+        return (
+            [*changes, *self._forget(self._windows)]
+            if len(self._windows) > 2 * self._settings.most_windows
+            else changes
+        )
 
     def add_labels(self, rows: Rows, now: int) -> list[Change]:
         """Take a batch of labels (rows of LABEL_ROW); `now` is ms since the epoch."""
@@ -317,6 +336,7 @@ class PartitionJoin:
         yield from ((number, None) for number in self._damaged)
         self._damaged = []
         for start in [start for start in self._windows if start in windows and self._end(start) <= self._closed_to]:
+            self.counts["late"] += self._events[start] if start in self._dirty else 0
             del self._windows[start]
             del self._events[start]
             self._dirty.discard(start)

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from millstream.consumers.comparison.conclusion import conclusion
+from millstream.consumers.comparison.many_windows import many_windows
 from millstream.consumers.comparison.names import app_name
 from millstream.consumers.comparison.totals import FIGURES, Totals, totals
 from millstream.consumers.comparison.verdict import Verdict, verdict
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
 
 _SCHEMA: Final = parsed(Schema(EVALUATION.reserved_id, EVALUATION.name, EVALUATION.definition))
 _MAX_READ_RECORDS = 500  # records of one read
-_MAX_RESULTS: Final = 10_000  # results that are shown, one per window and pair: the newest
+_MAX_RESULTS: Final = 10_000  # results that are read, one per window and pair: the newest
+MAX_SHOWN: Final = 20  # results that are shown one by one: the newest
 _MAX_NAME_LENGTH: Final = 300  # characters of a name
 _IDLE_TIMEOUT = 2.0  # after this many seconds without a record, all records have been read
 COLUMNS: Final[Mapping[str, Sequence[str]]] = {
@@ -139,12 +141,18 @@ def _is_of(pipeline: Pipeline, shadow: Shadow, row: dict[str, Any]) -> bool:
 
 
 def results(pipeline: Pipeline, rows: Sequence[dict[str, Any]], shadows: Sequence[Judged]) -> Iterator[RenderableType]:
-    """All results. Each has a line with its time, two lines about both models, and a table with a row per model.
+    """The newest results. Each has a line with its time, two lines about both models, and a table with a row per model.
 
-    Then come what to do if the job doesn't run, the figures over all windows if there are classes, and the verdicts.
+    Then come what to do if the job doesn't run or there are too many windows, the figures over all windows if there are
+    classes, and the verdicts.
     """
     names = COLUMNS[pipeline.comparison.task]
-    for row in rows:
+    if len(rows) > MAX_SHOWN:
+        yield Text(
+            f"{len(rows) - MAX_SHOWN:,} older results aren't shown: `millstream compare {quote(str(pipeline.named))} --show "
+            "--json` prints all"
+        )
+    for row in rows[-MAX_SHOWN:]:
         yield Text(_heading(row))
         for line in _both(row):
             yield Padding(Text(line), INDENT, expand=False)
@@ -157,6 +165,8 @@ def results(pipeline: Pipeline, rows: Sequence[dict[str, Any]], shadows: Sequenc
         )
     elif is_empty(pipeline.client_config(), app_name(pipeline)):
         yield Text(f"the comparison job isn't running, so these results stay as they are: {start}")
+    if warning := many_windows(pipeline, len({row["window_start"] for row in rows})):
+        yield Text(warning)
     for each in shadows if rows else ():
         if each.totals is not None and each.totals.labels:
             yield from _all_windows(each, each.totals)
@@ -174,7 +184,8 @@ def _all_windows(each: Judged, whole: Totals) -> Iterator[RenderableType]:
     else:
         for compared in (each.verdict, each.log_loss):
             if compared is not None and (difference := compared.figures()):
-                yield Padding(Text(f"difference of {difference}"), INDENT, expand=False)
+                of = "" if compared.labels == whole.labels else f", {compared.labels:,} labels"
+                yield Padding(Text(f"difference of {difference}{of}"), INDENT, expand=False)
 
 
 def as_json(each: Judged) -> str:

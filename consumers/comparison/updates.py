@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from millstream.consumers.comparison import metrics as m
 from millstream.consumers.comparison.falling_behind import FallingBehind
+from millstream.consumers.comparison.many_windows import many_windows
 from millstream.consumers.comparison.progress import LabelProgress
 from millstream.consumers.comparison.results import encode_result, result_key
 from millstream.consumers.comparison.streams import write
@@ -71,6 +72,7 @@ class Updates:
         self._falling_behind = FallingBehind(pipeline, streams.faust, metrics)
         self._lags: LagReader | None = None  # reads the lags of both label topics
         self._assignments = 0  # number of changes of the assignment
+        self._has_warned = False  # of too many windows
         self._resumed = 0.0  # when the update last had the loop again
         self._progress: LabelProgress | None = None
         if pipeline.labels is not None:
@@ -100,8 +102,10 @@ class Updates:
         self._health.turn()
         self._health.ready = True
         self._resumed, assignment = time.monotonic(), self._assignments
+        windows = set[int]()
         for partition in self._streams.assigned(self._streams.by_pair):
             for start, pair, record in self._merges.results(partition):
+                windows.add(start)
                 value = encode_result({**record, "updated_at": time.time_ns() // 1_000_000}, self._schema_id)
                 await self._streams.evaluations.send(key=result_key(start, pair), value=value)
                 await self._take_turns(assignment)
@@ -117,6 +121,9 @@ class Updates:
                 await self._take_turns(assignment)
             await write(self._streams.chunks, partition, self._joins.clean_up(partition))
         self._falling_behind.look(self._compared())
+        if not self._has_warned and (warning := many_windows(self._pipeline, len(windows))):
+            self._has_warned = True
+            log.warning("%s", warning)
 
     async def _take_turns(self, assignment: int) -> None:
         """Give the loop's other work as much time as the update takes. An update of 1,000 windows takes seconds.

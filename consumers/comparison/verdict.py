@@ -5,6 +5,8 @@ labels each one has; and its variance follows from the windows' own (stratified 
 difference lies within 1.96 standard errors. If this interval doesn't contain 0, the verdict is clear. Otherwise, the width of the
 interval says how many labels are missing: it shrinks with the square root of their number.
 
+Windows with one label are taken together as one window (collapsed strata), because a single label has no error.
+
 For the accuracy of classes, a window's difference and its error tell how many events only one model got right. These counts are
 added up, and give the interval of Agresti and Min: half an event is added to each of the four counts (both right, only one, the
 other one, none), so that the interval holds with few labels, too, and also if both models are nearly always right.
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ _SAME_BELOW: Final = 100  # a decision that needs so many times the present labe
 _FIGURES: Final[Mapping[str, str]] = {"classification": "auc", "multiclass": "accuracy", "regression": "mae"}
 _NAMES: Final = {"auc": "AUC", "accuracy": "accuracy", "mae": "mean absolute error", "log_loss": "log loss"}
 _LOWER_IS_BETTER: Final = {"mae", "log_loss"}
+_MAX_DIFFERENCE: Final = 1e100  # of one event; its square must be finite
 _MAX_LABELS: Final = 1 << 48  # a window with more is no result of the job
 
 
@@ -90,6 +94,8 @@ def verdict(rows: Sequence[dict[str, Any]], task: str, figure: str | None = None
     if figure == "accuracy":
         return _of_accuracy(rows)
     windows = [_window(row, figure) for row in rows]
+    if figure != "auc":
+        windows.append(_of_single_labels(rows, figure))
     counted = [window for window in windows if window is not None]
     labels = sum(window.labels for window in counted)
     if labels < LEAST_LABELS:
@@ -157,6 +163,15 @@ def _window(row: dict[str, Any], figure: str) -> _Window | None:
     # The AUC comes from pairs of a positive and a negative event. With few of either, a window tells little.
     weight = (positives or 0) * (labels - (positives or 0)) / labels
     return _Window(labels, weight, difference, error) if weight > 0 else None
+
+
+def _of_single_labels(rows: Sequence[dict[str, Any]], figure: str) -> _Window | None:
+    """The windows with one label, taken as one window: no window's error follows from a single label."""
+    values = [row[f"{figure}_difference"] for row in rows if row["paired"] == 1]
+    known = [value for value in values if value is not None and abs(value) <= _MAX_DIFFERENCE]
+    if len(known) < 2:
+        return None
+    return _Window(len(known), len(known), fmean(known), stdev(known) / math.sqrt(len(known)))
 
 
 def _outcome(low: float, high: float, figure: str) -> Outcome:

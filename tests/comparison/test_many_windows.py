@@ -34,12 +34,12 @@ def probe(job: Job, path: str) -> tuple[int, str]:
 @pytest.mark.durable
 @pytest.mark.full
 def test_restarted_with_very_many_windows_it_goes_on_and_stays_live(tmp_path: Path, kafka: Broker) -> None:
-    step, windows = 2000, 1500
+    step, windows = 2000, 700
     scene = comparison_scene(
         tmp_path,
         kafka,
         partitions=2,
-        labels={"wait": "60d"},
+        labels={"wait": "720h"},
         limits={"stall_after": f"{STALL_AFTER}s"},
     )
     events = Events.make(3 * step, span=windows * 60 * MINUTE)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from millstream.consumers.comparison.chunks import COMPARISON_ROW
-from millstream.consumers.comparison.job import Joins, Merges, Part, Write, join_settings
+from millstream.consumers.comparison.job import Joins, Merges, Part, Write
+from millstream.consumers.comparison.join import join_settings
 from millstream.consumers.comparison.metrics import ComparisonMetrics
 from millstream.consumers.comparison.pairs import KnownPairs
 from millstream.consumers.comparison.partials import Partial
@@ -103,3 +104,36 @@ def test_summary_larger_than_a_record_takes_is_left_out_and_counted(tmp_path: Pa
     joins.comparisons(1, rows[:100], [PAIR])
     assert len(list(joins.parts(1))) == 1
     assert world.left_out("too_large") == 1
+
+
+def test_results_are_computed_one_by_one_while_further_parts_come(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    window = world.settings.window
+    for number in range(4):
+        world.put(number * window)
+    results = world.merges.results(0)
+    assert next(results)[0] == 0
+    world.put(0)  # the same part again: its result doesn't change
+    world.put(window, source=1)
+    world.put(0, source=1)
+    assert [(start, record["events"]) for start, _, record in results] == [
+        (window, 2),
+        (2 * window, 1),
+        (3 * window, 1),
+    ]
+    assert world.starts() == [0]
+    assert world.starts() == []
+
+
+def test_comparisons_of_closed_windows_are_counted_and_said_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(tmp_path)
+    joins = Joins(world.settings, {}, world.known, world.metrics)
+    rows = np.zeros(world.settings.most_windows + 36, COMPARISON_ROW)
+    rows["id"] = np.arange(len(rows))
+    rows["event_time"] = time.time_ns() // 1_000_000 - np.arange(len(rows)) * world.settings.window
+    joins.comparisons(0, rows, [PAIR])
+    assert world.left_out("late") == 36
+    assert "36 records left out (late), such as: a comparison of a closed window." in caplog.text
+    assert "`comparison.window`" in caplog.text

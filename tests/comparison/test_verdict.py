@@ -129,3 +129,24 @@ def test_hostile_figures_decide_nothing() -> None:
         assert verdict([{**window(100), "auc_difference": value}], "classification").labels == 0
     assert verdict([{**window(100), "positives": 10**9}], "classification").labels == 0
     assert verdict([{**window(100), "auc_difference": 1e308}] * 9, "classification").words("version 2")
+
+
+@pytest.mark.parametrize(("task", "figure"), [("regression", None), ("classification", "log_loss")])
+def test_windows_with_one_label_each_count_together(task: Task, figure: str | None) -> None:
+    rng = np.random.default_rng(1)
+    labels = (rng.random(100) > 0.5).astype(float)
+    primary, shadow = (np.clip(labels + rng.normal(0, error, 100), 0.01, 0.99) for error in (0.4, 0.3))
+    rows = [a_result(*(column[at : at + 1] for column in (labels, primary, shadow)), task=task) for at in range(100)]
+    whole = a_result(labels, primary, shadow, task=task)
+    found, expected = verdict(rows, task, figure), verdict([whole], task, figure)
+    assert found.labels == expected.labels == 100
+    assert (found.difference, found.low, found.high) == pytest.approx(
+        (expected.difference, expected.low, expected.high)
+    )
+    assert verdict([*rows[:1], whole], task, figure).labels == 100, "a single label has no error"
+
+
+def test_hostile_differences_of_single_labels_decide_nothing() -> None:
+    row = a_result(np.ones(1), np.ones(1), np.zeros(1), task="regression")
+    rows = [{**row, "mae_difference": value} for value in (float("nan"), float("inf"), 1e308, -1e308)]
+    assert verdict(rows, "regression").labels == 0

@@ -69,9 +69,7 @@ def test_nearly_all_refused_is_one_error_with_the_most_frequent_reason_and_comma
         noting.note(["nan_output", *["unfit"] * 17], FEWEST_EVENTS)
         noting.note(["unfit"] * FEWEST_EVENTS, FEWEST_EVENTS)
     [line] = noting.lines(logging.ERROR)
-    assert (
-        "18 of the last 20 became dead letters, 17 of them for one reason: unfit: error 1 (offset 8 of in/0)" in line
-    )
+    assert "18 of the last 20 became dead letters, 17 of them for one reason: unfit: error 1 (offset 8 of in/0)" in line
     assert "millstream dead-letters list my/pipeline.yaml" in line
     assert "millstream dead-letters show my/pipeline.yaml PARTITION@OFFSET" in line
 

@@ -1,0 +1,30 @@
+"""Says when there are too many windows, for the job's log and for `millstream compare --show`. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from millstream.consumers.comparison.join import join_settings
+from millstream.consumers.comparison.metrics import LEFT_OUT
+
+if TYPE_CHECKING:
+    from millstream.pipeline.pipeline import Pipeline
+
+MANY_WINDOWS: Final = 500
+
+
+def many_windows(pipeline: Pipeline, windows: int) -> str:
+    """A sentence or two about this number of windows; empty if they aren't too many."""
+    if windows < MANY_WINDOWS:
+        return ""
+    sentences = [
+        f"there are {windows:,} windows. Each has few labels, and updates of the results take long: write a larger "
+        f"`comparison.window` (now {pipeline.comparison.window:g} s) into {pipeline.path.name}"
+    ]
+    most = join_settings(pipeline, None).most_windows
+    if windows >= most:
+        sentences.append(
+            f"A partition has at most {most:,} open windows. Comparisons of older windows are left out: "
+            f"{LEFT_OUT.name} counts them with the reason late"
+        )
+    return ". ".join(sentences)

@@ -1,0 +1,44 @@
+"""What `--show` prints of very many windows: the newest ones, and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from millstream.consumers.comparison import show
+from millstream.consumers.comparison.join import join_settings
+from millstream.consumers.comparison.many_windows import MANY_WINDOWS, many_windows
+from tests.comparison.test_pairs import pipeline
+from tests.comparison.test_verdict import a_result
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_newest_windows_are_shown_and_the_others_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(show, "is_empty", lambda *_: False)
+    ones = np.ones(1)
+    windows = MANY_WINDOWS + 100
+    rows = [{**a_result(ones, ones, ones), "window_start": 3_600_000 * number} for number in range(windows)]
+    one = pipeline(tmp_path, "{name: m, version: 1}")
+    console = Console(width=1000)
+    for part in show.results(one, rows, show.judged(one, rows)):
+        console.print(part)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{windows - show.MAX_SHOWN} older results aren't shown: `millstream compare ")
+    assert "--show --json` prints all" in lines[0]
+    assert sum("1970-01-" in line for line in lines) == show.MAX_SHOWN
+    assert any(f"there are {windows} windows" in line and "`comparison.window`" in line for line in lines)
+
+
+def test_windows_that_are_left_out_are_said(tmp_path: Path) -> None:
+    one = pipeline(tmp_path, "{name: m, version: 1}")
+    most = join_settings(one, None).most_windows
+    assert many_windows(one, MANY_WINDOWS - 1) == ""
+    assert "left out" not in many_windows(one, max(MANY_WINDOWS, most - 1))
+    assert f"at most {most:,} open windows. Comparisons of older windows are left out" in many_windows(one, most)
