@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from millstream.consumers.comparison.chunks import Rows
     from millstream.consumers.comparison.join import Change
     from millstream.consumers.comparison.pairs import KnownPairs
-    from millstream.inference.class_answers import Classes
     from millstream.pipeline.pipeline import Pipeline
 
 log = logging.getLogger(__name__)

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 MAX_TURN = 0.05  # seconds of an update's work, after which the loop's other work has as much time
 
 
-class _Interrupted(Exception):
+class _InterruptedUpdateError(Exception):
     """The assignment changes, or the job stops: the update ends."""
 
 
@@ -93,12 +93,12 @@ class Updates:
             started = time.monotonic()
             try:
                 await self._update()
-            except _Interrupted:
+            except _InterruptedUpdateError:
                 continue
             self._metrics.set(m.TICK_SECONDS, time.monotonic() - started)
 
     async def _update(self) -> None:
-        """Write the results that changed. Raises _Interrupted."""
+        """Write the results that changed. Raises _InterruptedUpdateError."""
         self._health.turn()
         self._health.ready = True
         self._resumed, assignment = time.monotonic(), self._assignments
@@ -129,7 +129,7 @@ class Updates:
         """Give the loop's other work as much time as the update takes. An update of 1,000 windows takes seconds.
 
         Raises:
-            _Interrupted: the assignment has changed, or the job stops.
+            _InterruptedUpdateError: the assignment has changed, or the job stops.
         """
         worked = time.monotonic() - self._resumed
         if worked >= MAX_TURN:
@@ -138,7 +138,7 @@ class Updates:
             self._resumed = time.monotonic()
         faust = self._streams.faust
         if faust.rebalancing or faust.should_stop or assignment != self._assignments:
-            raise _Interrupted
+            raise _InterruptedUpdateError
 
     async def _close_windows(self) -> None:
         """Close the windows that have waited long enough, once all labels already written are joined."""

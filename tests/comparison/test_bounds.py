@@ -53,7 +53,10 @@ def test_windows_that_come_one_after_the_other_leave_nothing_behind() -> None:
         assert len(world.join._windows) <= 2 * MOST + 500
         assert len(world.join._events) == len(world.join._windows)
         assert len(world.table) <= (2 * MOST + 500) / 500 + 2
-    assert len(world.tick()) <= 2 * MOST + 500
+    found = world.tick()
+    assert len(found) <= 2 * MOST + 500
+    shown = sum(partial.summary.events for partial in found.values())
+    assert shown + world.join.counts["late"] == len(range(0, 20 * MOST, 500)) * 500, "what has no result is counted"
 
 
 def test_windows_that_may_be_open_now_are_never_too_many() -> None:

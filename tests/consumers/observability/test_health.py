@@ -73,6 +73,19 @@ def test_stalled_worker_is_not_live_until_its_loop_turns_again(monkeypatch: pyte
     assert health.live()[0]
 
 
+def test_stalled_worker_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("millstream.consumers.observability.health.time.monotonic", lambda: now)
+    health = Health(stall_after=60, loop="the comparison job's loop")
+    health.ready = True
+    now += 60
+    said = "the comparison job's loop turned 60.0 s ago (stalled after 60 s)"
+    assert health.live() == (False, said)
+    assert health.readiness() == (False, f"not ready: {said}")
+    health.turn()
+    assert health.readiness() == (True, "ready")
+
+
 def test_loop_that_waits_for_a_broker_that_is_away_is_live(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr("millstream.consumers.observability.health.time.monotonic", lambda: now)
