@@ -158,7 +158,7 @@ def comparison_scene(folder: Path, kafka: Broker, *, partitions: int = 4, **sect
     name = f"compare-{uuid.uuid4().hex[:8]}"
     (folder / "schemas").mkdir()
     (folder / "schemas" / "1-outcome.avsc").write_text(json.dumps(LABEL_SCHEMA))
-    document = {
+    document: dict[str, Any] = {
         "name": name,
         "kafka": {"bootstrap": kafka.bootstrap},
         "input": {"topic": f"{name}-events", "format": "json", "schema": "outcome", **sections.pop("input", {})},
