@@ -256,7 +256,8 @@ def test_record_that_breaks_the_decoder_is_left_out_alone(pipeline: Pipeline, mo
 
         monkeypatch.setitem(evaluator.intakes, pipeline.output.topic, breaks)
         found = read(evaluator)
-    assert found.notes == ("records that break the decoder, and are left out: 1 (the log says why)",)
+    about = [note for note in found.notes if "decoder" in note]  # others say that the events are few
+    assert about == ["records that break the decoder, and are left out: 1 (the log says why)"]
     lost = next(own for own in events if own.id.encode() in broken)
     assert sum(own.events for own in found.variants) == sum(own.randomised for own in events) - lost.randomised
 
