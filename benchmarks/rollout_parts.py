@@ -27,7 +27,7 @@ from millstream.inference.model_id import ModelId
 from millstream.schemas.packed import Packed, Texts
 from millstream.schemas.predictions import PredictionEncoder
 
-BLOCK = 4096  # records that a worker decodes together, under backlog
+BLOCK = 6144  # records that a worker decodes together, under backlog
 BATCH = 1024  # events that two versions get together, under backlog
 FEATURES = 32
 ROUNDS, EVENTS = 25, 200_000

@@ -32,6 +32,7 @@ class Refusals:
         self._warnings = SeldomWarnings(clock, WARNING_INTERVAL)
         self._said = -ERROR_INTERVAL  # when the error was last logged
         self._is_said = False  # whether it was logged for the events that are refused now
+        self._others = 0  # events since nearly all of the newest were refused
         # The newest events, as long as nearly all of them were refused.
         self._events = 0
         self._reasons: Counter[str] = Counter()
@@ -47,12 +48,16 @@ class Refusals:
         self._events += events
         self._reasons.update(why.reason for why in dead.values())
         if self._reasons.total() < NEARLY_ALL * self._events:
-            self._is_said = self._is_said and self._events < FEWEST_EVENTS
+            self._others += self._events
+            if self._others >= FEWEST_EVENTS:
+                self._is_said = False
             self._forget()
             return
         for row, why in dead.items():
-            self._examples.setdefault(why.reason, _example(block, row, why))
+            if why.reason not in self._examples:
+                self._examples[why.reason] = _example(block, row, why)
         if self._events >= FEWEST_EVENTS:
+            self._others = 0
             if not self._is_said and self._clock() - self._said >= ERROR_INTERVAL:
                 self._say()
             self._forget()

@@ -103,3 +103,21 @@ def test_events_that_are_refused_again_are_another_error(noting: Noting) -> None
         noting.note(["unfit"] * 100, 100)
         noting.note([], 100)
     assert len(noting.lines(logging.ERROR)) == 2
+
+
+def test_small_batches_of_good_events_end_an_incident_too(noting: Noting) -> None:
+    for _ in range(2):
+        for _ in range(50):
+            noting.note(["unfit"] * 2, 2)
+        noting.now += ERROR_INTERVAL
+        for _ in range(50):
+            noting.note([], 2)
+    assert len(noting.lines(logging.ERROR)) == 2
+
+
+def test_a_good_event_now_and_then_does_not_end_an_incident(noting: Noting) -> None:
+    for _ in range(20):
+        noting.note([], 1)
+        noting.note(["unfit"] * 30, 30)
+        noting.now += ERROR_INTERVAL
+    assert len(noting.lines(logging.ERROR)) == 1
