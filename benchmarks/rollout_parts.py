@@ -57,7 +57,7 @@ def measured_parts() -> dict[str, float]:
     encoder = PredictionEncoder(1, pipeline="bench", variant="primary", rollout=True)
     first, second = run(one), run(two)
     return {
-        "routing (in blocks of 4,096)": _microseconds(lambda: route(plan, keys_of(block)), BLOCK),
+        f"routing (in blocks of {BLOCK:,})": _microseconds(lambda: route(plan, keys_of(block)), BLOCK),
         "splitting and joining (in batches of 1,024)": _difference(lambda: run(two), lambda: run(one), BATCH),
         "encoding (of 1,024 results)": _difference(
             partial(_encoded, encoder, second), partial(_encoded, encoder, first), BATCH
