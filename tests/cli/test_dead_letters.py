@@ -43,6 +43,7 @@ def listed(service: Service, *options: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.full
 def test_event_is_answered_once_after_its_schema_is_there_and_its_letter_replayed(
     kafka: Broker, tmp_path: Path
 ) -> None:
@@ -110,6 +111,7 @@ def test_event_that_fails_again_has_one_attempt_more(kafka: Broker, tmp_path: Pa
     assert [len(each or []) for each in headers] == [1, 2, 2]  # a later replay replaces what an earlier one said
 
 
+@pytest.mark.full
 def test_replay_that_is_killed_and_run_again_replays_each_once(kafka: Broker, tmp_path: Path) -> None:
     service = vector_service(tmp_path, kafka)
     count = 4000

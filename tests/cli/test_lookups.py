@@ -116,6 +116,7 @@ def test_mapping_of_the_pipeline_file_moves_a_field_to_the_store_and_back(
     assert found["features"] == {"x": {"[customer].amount": 5.0, "x": 1.0}}
 
 
+@pytest.mark.full
 def test_store_that_is_away_is_one_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], redis_server: RedisServer
 ) -> None:

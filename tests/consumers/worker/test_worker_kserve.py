@@ -114,6 +114,7 @@ def test_poison_row_is_found_and_a_slow_server_is_sent_no_more_than_it_takes(kaf
         assert_exactly_once(service, range(2000))
 
 
+@pytest.mark.full
 def test_worker_waits_for_a_server_that_is_away_at_its_start(
     kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
