@@ -1,4 +1,4 @@
-"""Says when there are too many windows, for the job's log and for `millstream compare --show`. Pure."""
+"""Says when there are too many windows, for the job's log. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ def many_windows(pipeline: Pipeline, windows: int) -> str:
     """A sentence or two about this number of windows; empty if they aren't too many."""
     if windows < MANY_WINDOWS:
         return ""
+    updates = "Updates" if pipeline.labels is None else "Each has few labels, and updates"
     sentences = [
-        f"there are {windows:,} windows. Each has few labels, and updates of the results take long: write a larger "
-        f"`comparison.window` (now {pipeline.comparison.window:g} s) into {pipeline.path.name}"
+        f"there are {windows:,} windows. {updates} of the results take long: write a larger `comparison.window` "
+        f"(now {pipeline.comparison.window:g} s) into {pipeline.path.name}"
     ]
     most = join_settings(pipeline, None).most_windows
     if windows >= most:

@@ -16,7 +16,6 @@ from rich.table import Table
 from rich.text import Text
 
 from millstream.consumers.comparison.conclusion import conclusion
-from millstream.consumers.comparison.many_windows import many_windows
 from millstream.consumers.comparison.names import app_name
 from millstream.consumers.comparison.totals import FIGURES, Totals, totals
 from millstream.consumers.comparison.verdict import Verdict, verdict
@@ -143,8 +142,7 @@ def _is_of(pipeline: Pipeline, shadow: Shadow, row: dict[str, Any]) -> bool:
 def results(pipeline: Pipeline, rows: Sequence[dict[str, Any]], shadows: Sequence[Judged]) -> Iterator[RenderableType]:
     """The newest results. Each has a line with its time, two lines about both models, and a table with a row per model.
 
-    Then come what to do if the job doesn't run or there are too many windows, the figures over all windows if there are
-    classes, and the verdicts.
+    Then come what to do if the job doesn't run, the figures over all windows if there are classes, and the verdicts.
     """
     names = COLUMNS[pipeline.comparison.task]
     if len(rows) > MAX_SHOWN:
@@ -165,8 +163,6 @@ def results(pipeline: Pipeline, rows: Sequence[dict[str, Any]], shadows: Sequenc
         )
     elif is_empty(pipeline.client_config(), app_name(pipeline)):
         yield Text(f"the comparison job isn't running, so these results stay as they are: {start}")
-    if warning := many_windows(pipeline, len({row["window_start"] for row in rows})):
-        yield Text(warning)
     for each in shadows if rows else ():
         if each.totals is not None and each.totals.labels:
             yield from _all_windows(each, each.totals)
