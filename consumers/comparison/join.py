@@ -173,12 +173,14 @@ class PartitionJoin:
         They are computed one by one. Comparisons and labels may be added meanwhile.
         """
         self._find_windows_of_new_labels()
-        closed = {start for start in self._windows if self._close(start) <= self._closed_to}
-        self._dirty |= closed - self._final
-        self._final = closed
+        # Windows that close meanwhile are summarised once more. Until then, the merge must not take them for finished.
+        closed = self._closed_to
+        final = {start for start in self._windows if self._close(start) <= closed}
+        self._dirty |= final - self._final
+        self._final = final
         for start in sorted(self._dirty):
             self._dirty.discard(start)
-            for pair, partial in self._summaries(start):
+            for pair, partial in self._summaries(start, closed):
                 yield start, pair, partial
 
     def clean_up(self, now: int) -> list[Change]:
@@ -351,7 +353,7 @@ class PartitionJoin:
             del self._chunks[chunk.number]
             yield chunk.number, None
 
-    def _summaries(self, start: int) -> Iterator[tuple[Pair, Partial]]:
+    def _summaries(self, start: int, closed: int) -> Iterator[tuple[Pair, Partial]]:
         if start not in self._windows:
             return
         chunks = [self._chunks[number] for number in sorted(self._windows[start])]
@@ -365,8 +367,8 @@ class PartitionJoin:
                     summary=summary,
                     **counts,
                     thinned=thinned,
-                    final=close <= self._closed_to,
-                    closed=self._closed_to,
+                    final=close <= closed,
+                    closed=closed,
                 ),
             )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -19,7 +19,24 @@ from millstream.consumers.comparison.join import (
     PartitionJoin,
 )
 from millstream.consumers.comparison.matching import Labels
-from tests.comparison.test_join import FOREVER, NOW, OTHER, PAIR, SETTINGS, World, comparisons, figures, labels
+from tests.comparison.test_join import (
+    FOREVER,
+    NOW,
+    OTHER,
+    PAIR,
+    SETTINGS,
+    World,
+    a_merge,
+    comparisons,
+    figures,
+    labels,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millstream.consumers.comparison.partials import Partial
+    from millstream.schemas.comparisons import Pair
 
 MOST = SETTINGS.most_windows
 SMALL = JoinSettings(window=1000, wait=500, early=0, most_events=100, threshold=0.5)
@@ -57,6 +74,38 @@ def test_windows_that_come_one_after_the_other_leave_nothing_behind() -> None:
     assert len(found) <= 2 * MOST + 500
     shown = sum(partial.summary.events for partial in found.values())
     assert shown + world.join.counts["late"] == len(range(0, 20 * MOST, 500)) * 500, "what has no result is counted"
+
+
+def test_windows_that_close_early_during_an_update_keep_the_comparisons_of_all_partitions() -> None:
+    starts = [5000, 6000, 7000]
+    merge = a_merge(kept=2 * SETTINGS.window + SETTINGS.wait)
+    worlds = [World(), World()]
+    results: dict[int, int] = {}
+
+    def send(source: int, parts: Iterable[tuple[int, Pair, Partial]]) -> None:
+        for start, pair, partial in parts:
+            merge.put(start, pair, source, partial.pack(), latest=FOREVER)
+
+    def merged() -> None:
+        results.update({start: whole.summary.events for start, _, whole in merge.results()})
+        merge.forget()
+
+    for source, world in enumerate(worlds):
+        world.compare(comparisons([1, 2, 3], starts, 0))
+        send(source, world.join.summaries())
+    merged()
+    worlds[1].compare(comparisons([4], [NOW], 3))
+    worlds[1].join.close(NOW)
+    send(1, worlds[1].join.summaries())
+    worlds[0].compare(comparisons([5, 6, 7], starts, 3))
+    update = worlds[0].join.summaries()
+    send(0, [next(update)])
+    worlds[0].compare(comparisons(list(range(MOST)), [NOW - 1000 * number for number in range(MOST)], 6))
+    send(0, update)
+    merged()
+    send(0, worlds[0].join.summaries())
+    merged()
+    assert [results[start] for start in starts] == [3, 3, 3]
 
 
 def test_windows_that_may_be_open_now_are_never_too_many() -> None:
