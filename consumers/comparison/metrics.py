@@ -27,7 +27,11 @@ FITTING_SHARE = Metric(
     "gauge",
     "Share of the arriving comparisons that the job can process; 1 while it keeps up.",
 )
-TICK_SECONDS = Metric("millstream_comparison_update_seconds", "gauge", "How long the last update of the results took.")
+TICK_SECONDS = Metric(
+    "millstream_comparison_update_seconds",
+    "gauge",
+    "How long the last update of the results took, including the pauses that it makes for the job's other work.",
+)
 RETRIES = Metric("millstream_comparison_retries_total", "counter", "Waits because schemas couldn't be loaded.")
 RESULT = Metric(
     "millstream_evaluation",

@@ -19,7 +19,7 @@ from millstream.topics.errors import TopicsError
 from millstream.topics.lag import LagReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from millstream.consumers.comparison.job import Joins, Merges
     from millstream.consumers.comparison.streams import Streams
@@ -73,7 +73,7 @@ class Updates:
         self._lags: LagReader | None = None  # reads the lags of both label topics
         self._assignments = 0  # number of changes of the assignment
         self._has_warned = False  # of too many windows
-        self._resumed = 0.0  # when the update last had the loop again
+        self._resumed = 0.0  # when the update's turn began, plus the time that it has waited since then
         self._progress: LabelProgress | None = None
         if pipeline.labels is not None:
             self._progress = LabelProgress(pipeline.labels.topic, streams.by_event.get_topic_name())
@@ -107,23 +107,29 @@ class Updates:
             for start, pair, record in self._merges.results(partition):
                 windows.add(start)
                 value = encode_result({**record, "updated_at": time.time_ns() // 1_000_000}, self._schema_id)
-                await self._streams.evaluations.send(key=result_key(start, pair), value=value)
+                await self._wait_for(self._streams.evaluations.send(key=result_key(start, pair), value=value))
                 await self._take_turns(assignment)
-            await write(self._streams.parts, partition, self._merges.forget(partition))
+            await self._wait_for(write(self._streams.parts, partition, self._merges.forget(partition)))
             await self._take_turns(assignment)
-        await self._close_windows()
+        await self._wait_for(self._close_windows())
         for partition in self._streams.assigned(self._streams.comparisons):
             await self._take_turns(assignment)
             for part in self._joins.parts(partition):
                 # All windows of a pair go to one partition, so its merge learns how far each source partition is.
                 place = self._streams.partition_of(repr(part.pair))
-                await self._streams.by_pair.send(value=part.pack(), partition=place)
+                await self._wait_for(self._streams.by_pair.send(value=part.pack(), partition=place))
                 await self._take_turns(assignment)
-            await write(self._streams.chunks, partition, self._joins.clean_up(partition))
+            await self._wait_for(write(self._streams.chunks, partition, self._joins.clean_up(partition)))
         self._falling_behind.look(self._compared())
         if not self._has_warned and (warning := many_windows(self._pipeline, len(windows))):
             self._has_warned = True
             log.warning("%s", warning)
+
+    async def _wait_for(self, writes: Awaitable[object]) -> None:
+        """Wait without counting the time as work: the loop's other work goes on meanwhile."""
+        began = time.monotonic()
+        await writes
+        self._resumed += time.monotonic() - began
 
     async def _take_turns(self, assignment: int) -> None:
         """Give the loop's other work as much time as the update takes. An update of 1,000 windows takes seconds.
