@@ -88,6 +88,7 @@ class PartitionJoin:
         self._windows: dict[int, set[int]] = {}  # start -> numbers of the chunks with rows in it
         self._events: Counter[int] = Counter()  # start -> rows
         self._damaged: list[int] = []  # numbers of records that aren't chunks, to delete from the changelog
+        self._summarised: dict[int, int] = {}  # start -> rows in the latest summary
         self._dirty: set[int] = set()  # windows to summarise
         self._final: set[int] = set()  # windows that were summarised after they closed
         self._new_labels: list[int] = []  # numbers of the chunks whose windows are not known yet
@@ -338,7 +339,8 @@ class PartitionJoin:
         yield from ((number, None) for number in self._damaged)
         self._damaged = []
         for start in [start for start in self._windows if start in windows and self._end(start) <= self._closed_to]:
-            self.counts["late"] += self._events[start] if start in self._dirty else 0
+            # Halving may have removed rows since the summary. A restored join doesn't know the summaries of its predecessor.
+            self.counts["late"] += max(self._events[start] - self._summarised.pop(start, 0), 0)
             del self._windows[start]
             del self._events[start]
             self._dirty.discard(start)
@@ -356,6 +358,7 @@ class PartitionJoin:
     def _summaries(self, start: int, closed: int) -> Iterator[tuple[Pair, Partial]]:
         if start not in self._windows:
             return
+        self._summarised[start] = self._events[start]
         chunks = [self._chunks[number] for number in sorted(self._windows[start])]
         window = Window.of(chunks, [self._start(chunk.rows["event_time"]) == start for chunk in chunks])
         thinned = sum(chunk.thinned.get(start, 0) for chunk in chunks)

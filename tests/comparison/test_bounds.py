@@ -108,6 +108,19 @@ def test_windows_that_close_early_during_an_update_keep_the_comparisons_of_all_p
     assert [results[start] for start in starts] == [3, 3, 3]
 
 
+def test_events_that_a_result_has_are_not_late_if_their_window_goes_before_its_next_summary() -> None:
+    world = World()
+    world.compare(comparisons([1, 2], [5000, 5000], 0))
+    results = world.tick()
+    world.compare(comparisons([3], [5000], 2))
+    for newest in (NOW - 1000 * MOST, NOW):
+        times = [newest - 1000 * number for number in range(MOST)]
+        world.compare(comparisons(list(range(MOST)), times, 3))
+    results |= world.tick()
+    assert results[5000, "shadow"].summary.events == 2
+    assert sum(partial.summary.events for partial in results.values()) + world.join.counts["late"] == 3 + 2 * MOST
+
+
 def test_windows_that_may_be_open_now_are_never_too_many() -> None:
     for settings in (SETTINGS, replace(SETTINGS, window=3_600_000, wait=0), replace(SETTINGS, wait=10**6)):
         world = World(settings)
