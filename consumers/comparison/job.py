@@ -16,7 +16,13 @@ import msgspec
 
 from millstream.consumers.comparison import metrics as m
 from millstream.consumers.comparison.errors import DamagedRecordError
-from millstream.consumers.comparison.join import MAX_AHEAD_MS, WRITER_NUMBERS, JoinSettings, PartitionJoin
+from millstream.consumers.comparison.join import (
+    MAX_AHEAD_MS,
+    NO_LABELS_WAIT_MS,
+    WRITER_NUMBERS,
+    JoinSettings,
+    PartitionJoin,
+)
 from millstream.consumers.comparison.partials import Merge, most_bytes_of
 from millstream.consumers.comparison.results import result
 from millstream.schemas.comparisons import Pair
@@ -81,8 +87,9 @@ class Joins:
         self._joins: dict[int, PartitionJoin] = {}
         self._examples = {
             "damaged": "a chunk of the changelog",
-            "late": f"a comparison of a closed window. A window closes when `labels.wait` is over, or earlier if more than "
-            f"{settings.most_windows:,} windows of a partition are open: then write a larger `comparison.window`",
+            "late": f"a comparison of a closed window. A window closes when `labels.wait` is over (without `labels`, "
+            f"{NO_LABELS_WAIT_MS // 60_000} minutes after its end), or earlier if more than {settings.most_windows:,} windows of "
+            "a partition are open: then write a larger `comparison.window`",
             "ahead": "a comparison of an event whose time is more than 5 minutes ahead of this machine's clock",
         }
         self._foreign: dict[

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MAX_AHEAD_MS: Final = 300_000  # ms that an event may be ahead of the clock; beyond that, the producer's clock is wrong
 LABELS_TO_EVENTS: Final = 10  # limit of a partition's label rows, in units of `most_events`
 MIN_CHUNK_ROWS: Final = 20  # rows that a chunk counts for at least: a chunk of one row takes memory, too
-_NO_LABELS_WAIT_MS: Final = 600_000  # ms that a window waits for late comparisons if the pipeline has no labels
+NO_LABELS_WAIT_MS: Final = 600_000  # ms that a window waits for late comparisons if the pipeline has no labels
 MAX_OPEN_WINDOWS: Final = 1000  # open windows of a partition, not counting those that wait for labels
 
 HASH_BITS: Final = 64  # bits of an event ID's hash
@@ -65,7 +65,7 @@ def join_settings(pipeline: Pipeline, classes: Classes | None) -> JoinSettings:
     comparison, labels = pipeline.comparison, pipeline.labels
     return JoinSettings(
         window=max(round(comparison.window * 1000), 1),
-        wait=round(labels.wait * 1000) if labels else _NO_LABELS_WAIT_MS,
+        wait=round(labels.wait * 1000) if labels else NO_LABELS_WAIT_MS,
         early=round(labels.early * 1000) if labels else 0,
         most_events=comparison.max_events,
         threshold=comparison.threshold,
