@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from millstream.consumers.cli.event_file import Line, csv_lines, is_csv, json_lines, opened, place
 from millstream.consumers.cli.given import read_pipeline, refuse_unknown_topic
-from millstream.consumers.decode.named_fields import check_event_fields, schema_of
+from millstream.consumers.decode.named_fields import check_event_fields, check_labels, schema_of
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.schema_store import open_store
 from millstream.consumers.sink.dead_letter_sink import RECORD_OVERHEAD
@@ -25,13 +25,13 @@ from millstream.topics.records import RecordWriter
 Section = Literal["input", "labels"]
 Encode = Callable[[Mapping[str, Any]], bytes]
 Write = Callable[[bytes, bytes | None], None]
-"""Writes an event: value and key. Raises RowError if the topic takes no event of this size, TopicError."""
+"""Writes a record: value and key. Raises RowError if the topic takes no record of this size, TopicError."""
 
 BATCH_BYTES = 1_000_000  # of the client's largest batches of records
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the events; returns 1 if a row was bad and `--skip-bad` wasn't given, or if not all were acknowledged."""
+    """Write the rows; returns 1 if a row was bad and `--skip-bad` wasn't given, or if not all were acknowledged."""
     pipeline = read_pipeline(args)
     topic = args.topic or pipeline.input.topics[0]
     labels = pipeline.labels if pipeline.labels is not None and topic == pipeline.labels.topic else None
@@ -71,14 +71,14 @@ class _Rows:
     bad: list[int] = field(default_factory=list)  # the numbers of bad rows, from 0 behind `skip`
 
     def before(self, written: int) -> int:
-        """How many rows lie before the one that comes after this many written events."""
+        """How many rows lie before the one that comes after this many written ones."""
         for number in self.bad:
             written += number < written
         return self.skip + written
 
 
 def _written(writer: RecordWriter, write: Callable[[], None]) -> str | None:
-    """Write, and wait until the broker has acknowledged the events. Returns what went wrong; None if nothing."""
+    """Write, and wait until the broker has acknowledged the records. Returns what went wrong; None if nothing."""
     end = None
     try:
         write()
@@ -100,7 +100,7 @@ def _written(writer: RecordWriter, write: Callable[[], None]) -> str | None:
 
 
 def _writing(writer: RecordWriter, topic: str, largest: int) -> Write:
-    """The function that writes events. `largest`: bytes of the largest record that the topic takes."""
+    """The function that writes records. `largest`: bytes of the largest record that the topic takes."""
     waiting = 0  # bytes of the records since the last wait
 
     def write(value: bytes, key: bytes | None) -> None:
@@ -118,8 +118,8 @@ def _writing(writer: RecordWriter, topic: str, largest: int) -> Write:
             writer.write_alone(value, key)  # it may still fit, for the client may compress it
         except RecordTooLargeError:
             raise RowError(
-                f"expected an event that topic {topic} takes, found one of {size:,} bytes: its `max.message.bytes` is "
-                f"{largest:,}. Raise that, or leave the event out."
+                f"expected a record that topic {topic} takes, found one of {size:,} bytes: its `max.message.bytes` is "
+                f"{largest:,}. Raise that, or leave the row out."
             ) from None
 
     return write
@@ -134,20 +134,25 @@ def _how_to_go_on(writer: RecordWriter, rows: _Rows, args: argparse.Namespace) -
     else:
         text = f"To go on, {again}"
     if behind := writer.delivered - done:
-        text += f" This writes {behind:,} events twice: the broker acknowledged them, but not all events before them."
+        text += (
+            f" This writes {behind:,} of the rows twice: the broker acknowledged them, but not all rows before them."
+        )
     if writer.unacknowledged:
         text += (
-            f" The broker may have stored some of the {writer.unacknowledged:,} events that it did not acknowledge; these then "
-            "occur twice, too, with the same event ID."
+            f" The broker did not acknowledge {writer.unacknowledged:,} of the rows, but may have stored them; they then occur "
+            "twice, too, with the same event ID."
         )
     return text
 
 
 def encoder(pipeline: Pipeline, section: Section = "input") -> tuple[Any, Encode]:
     """The schema of the rows, which are events or labels (None: they have none), and the function that encodes rows."""
-    schema = schema_of(pipeline, open_store(pipeline), section)
+    store = open_store(pipeline)
+    schema = schema_of(pipeline, store, section)
     if section == "input":
         check_event_fields(pipeline, schema)
+    else:
+        check_labels(pipeline, store)
     if schema is None:
         return None, _encode_as_it_is
     if getattr(pipeline, section).format == "json":
@@ -165,7 +170,7 @@ def check_csv(pipeline: Pipeline, definition: Any, section: Section = "input") -
 
 
 def _encode_as_it_is(row: Mapping[str, Any]) -> bytes:
-    """The row as JSON, for events without a schema. Raises RowError."""
+    """The row as JSON, for rows without a schema. Raises RowError."""
     try:
         return json.dumps(row, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:

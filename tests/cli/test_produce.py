@@ -156,6 +156,24 @@ def test_key_that_is_no_field_is_refused_with_its_line(tmp_path: Path) -> None:
     assert done.stderr.startswith(f"{file}:{line}: input.key: expected a field of schema `flight-departure`")
 
 
+@pytest.mark.parametrize(
+    ("schema", "event_id", "expected"),
+    [("flight-departure", "event", "a field of schema `flight-departure`"), (None, "a..b", "a path")],
+)
+def test_path_that_labels_do_not_have_is_refused_with_its_line(
+    tmp_path: Path, schema: str | None, event_id: str, expected: str
+) -> None:
+    file = tmp_path / "pipeline.yaml"
+    shutil.copytree(example_folder(), tmp_path, dirs_exist_ok=True)
+    section = {"topic": "labels", "format": "json", "schema": schema, "event_id": event_id, "value": "distance"}
+    text = file.read_text()
+    file.write_text(f"{text}\n{yaml.safe_dump({'labels': {k: v for k, v in section.items() if v}}, sort_keys=False)}")
+    line = file.read_text()[: file.read_text().index(f"event_id: {event_id}")].count("\n") + 1
+    done = millstream("produce", tmp_path, "--topic", "labels", stdin=b"{}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"{file}:{line}: labels.event_id: expected {expected}, found `{event_id}`")
+
+
 def test_json_without_a_schema_is_written_as_it_is(tmp_path: Path, kafka: Broker) -> None:
     service = python_service(
         tmp_path, kafka, "return {'y': inputs['x']}", input={"format": "json", "event_id": "id", "key": "about.keys[0]"}
@@ -216,7 +234,7 @@ def test_row_that_the_broker_refuses_is_a_bad_row(tmp_path: Path, kafka: Broker,
 
     done = millstream("produce", service.file, file, "--topic", topic)
     assert (done.returncode, done.stdout) == (1, f"3 events written to {topic}\n")
-    assert f"{file}:4: expected an event that topic {topic} takes, found one of 50,020 bytes" in done.stderr
+    assert f"{file}:4: expected a record that topic {topic} takes, found one of 50,020 bytes" in done.stderr
     assert "its `max.message.bytes` is 20,000" in done.stderr
     assert "with --skip 3. To leave out bad rows instead, add --skip-bad." in done.stderr
 

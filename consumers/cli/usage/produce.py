@@ -12,8 +12,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topic", help="the topic to write to, such as that of the labels (default: the pipeline's first input topic)"
     )
-    parser.add_argument("--limit", type=positive, metavar="N", help="stop after N events")
-    parser.add_argument("--rate", type=rate, metavar="R", help="events per second (default: as fast as possible)")
+    parser.add_argument("--limit", type=positive, metavar="N", help="stop after N rows")
+    parser.add_argument("--rate", type=rate, metavar="R", help="rows per second (default: as fast as possible)")
     parser.add_argument(
         "--skip-bad",
         action="store_true",
