@@ -50,7 +50,7 @@ def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
     print_one = _print_json if args.json else _print_text
     missing = MissingFields(_paths(plan) if plan.reader is None else ())  # `check` finds what a schema lacks
     predicted, reasons = 0, Counter[str]()
-    hints: dict[str, None] = {}  # each once
+    hints: dict[tuple[str, str], str] = {}  # of each error, the first one; each once
     retry = LimitedRetry(args.timeout, _say)
     while some := list(islice(values, TOGETHER)):
         printed = 0
@@ -65,8 +65,11 @@ def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
                 else:
                     reasons[answer.rejection.reason] += 1
                     why = answer.rejection
-                    if advice := advice_on(plan.pipeline, why.reason, why.error, given.row):
-                        hints[f"{why.reason}: {advice}"] = None
+                    advice = advice_on(plan.pipeline, why.reason, why.error, given.row)
+                    hint = f"{why.reason}: {advice}"
+                    if advice and hint not in hints.values():
+                        # One error has other hints for events with other fields.
+                        hints.setdefault((why.reason, why.error), hint)
         except (WorkerError, InferenceError, SchemaError, KeyboardInterrupt):
             first = some[min(printed, len(some) - 1)].where  # Ctrl-C may come behind the last one
             _say(f"{_counts(predicted, reasons)}; {first} and all events after it were not run")
@@ -74,7 +77,7 @@ def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
     for warning in missing.warnings():
         print(printable(warning), file=sys.stderr)
     print(_counts(predicted, reasons), file=sys.stderr)
-    for hint in [*hints][:MAX_HINTS]:
+    for hint in [*hints.values()][:MAX_HINTS]:
         print(printable(hint), file=sys.stderr)
     if explained := _explained(reasons):
         print(explained, file=sys.stderr)
@@ -96,7 +99,7 @@ def _answered(plan: Plan, some: Sequence[Given], retry: LimitedRetry) -> Iterato
 
 
 def _counts(predicted: int, reasons: Counter[str]) -> str:
-    return f"{predicted:,} events predicted, {reasons.total():,} without a prediction"
+    return f"{predicted:,} event{'' if predicted == 1 else 's'} predicted, {reasons.total():,} without a prediction"
 
 
 def _say(text: str) -> None:

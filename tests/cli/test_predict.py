@@ -159,7 +159,7 @@ def test_rejected_events_say_why_and_their_neighbours_are_predicted(
     assert said.out.splitlines()[:4] == [f"{events}:1  event a", "  x", "    x: 1.0", "  => y: 0.0"]
     assert "  => no prediction (undecodable): " in said.out
     assert said.err == (
-        "1 events predicted, 1 without a prediction\n`millstream docs wire-format` explains the reasons.\n"
+        "1 event predicted, 1 without a prediction\n`millstream docs wire-format` explains the reasons.\n"
     )
 
 
@@ -192,6 +192,22 @@ def test_field_that_is_absent_is_told_with_those_that_are_there(
         "unfit: price.amount: `price` has no `amount`. It has the fields total, currency. If the field was renamed, "
     )
     assert capsys.readouterr().err.count(expected) == 1
+
+
+def test_each_absent_field_is_told_once_however_the_events_others_differ(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = python_service(
+        tmp_path, NOWHERE, "return {'y': inputs['x']}", input={"format": "json"}, with_topics=False
+    )
+    config = tmp_path / "models" / "number" / "1" / "config.yaml"
+    config.write_text("inputs: [{tensor: x, fields: [a, b], dtype: float32}]\noutputs: [{tensor: y}]\n")
+    events = tmp_path / "events.jsonl"
+    lacking_a = [{"b": 1, f"other{number}": 1} for number in range(6)]
+    events.write_text("".join(f"{json.dumps(event)}\n" for event in [*lacking_a, {"a": 1}]))
+    assert cli.run(["predict", str(service.file), str(events)]) == 1
+    hints = [line.split(". It")[0] for line in capsys.readouterr().err.splitlines() if line.startswith("unfit: ")]
+    assert hints == ["unfit: a: the event has no `a`", "unfit: b: the event has no `b`"]
 
 
 @pytest.mark.parametrize(
