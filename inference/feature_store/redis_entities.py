@@ -156,7 +156,7 @@ class DocumentReader:
         try:
             self._decoder = JsonDecoder.of_types(types)
         except BadFieldError as error:
-            raise FeatureStoreError(f"{place}: {error}.") from None
+            raise FeatureStoreError(f"{place}: {str(error).removesuffix('.')}.") from None
         self.columns: Mapping[str, Dtype] = self._decoder.columns
 
     def command(self, key: bytes) -> bytes:

@@ -64,27 +64,23 @@ def _shapes(paths: list[Path], types: Mapping[str, str]) -> dict[_Place, str]:
         for place, shape in _places(path, types[path.text]):
             known, other = shapes.setdefault(place, (shape, path))
             if known != shape:
-                raise _contradiction(other.text, known, path.text, shape)
+                raise _contradiction(other, known, path, shape)
     return {place: shape for place, (shape, _) in shapes.items()}
 
 
-def _contradiction(first: str, of_first: str, second: str, of_second: str) -> ContradictingPaths:
+def _contradiction(first: Path, of_first: str, second: Path, of_second: str) -> ContradictingPaths:
     """The error for two paths that want different values at one place."""
     place, advice = "at the same place", "Correct one of the paths."
-    if {of_first, of_second} <= {
-        "boolean",
-        "int64",
-        "float64",
-        "string",
-        "mixed",
-    }:  # those of fields that may have `type`
+    # The types of fields that may have `type`. Without an index, the paths are two spellings of one place.
+    may_have_type = {of_first, of_second} <= {"boolean", "int64", "float64", "string", "mixed"}
+    if may_have_type and any(isinstance(step, int) for step in (*first.steps, *second.steps)):
         place = "for all items of a list"
-        changed = [path for path, shape in ((first, of_first), (second, of_second)) if shape != "mixed"]
+        changed = [path.text for path, shape in ((first, of_first), (second, of_second)) if shape != "mixed"]
         advice = f"Write `type: any` beside {' and '.join(f'`{path}`' for path in changed)}."
     return ContradictingPaths(
-        f"paths `{first}` and `{second}`: expected one type of value {place}, found {_WORDS[of_first]} and "
+        f"paths `{first.text}` and `{second.text}`: expected one type of value {place}, found {_WORDS[of_first]} and "
         f"{_WORDS[of_second]}. {advice}",
-        first if of_second == "mixed" else second,
+        first.text if of_second == "mixed" else second.text,
     )
 
 

@@ -105,6 +105,11 @@ def test_wrong_document_is_told_and_its_neighbours_are_read(redis_server: RedisS
     assert 1 not in found.wrong
 
 
+def test_contradicting_paths_are_told_in_one_sentence_with_one_full_stop() -> None:
+    with pytest.raises(FeatureStoreError, match=r"^p\.yaml:1: paths `a` and `a\.b`: .*\w\.$"):
+        READERS["json"]({"a": "string", "a.b": "int64"}, "p.yaml:1")
+
+
 def test_huge_value_of_a_hash_is_refused(redis_server: RedisServer) -> None:
     redis_server.put({"customer:1": {"orders": 1, "city": "x" * (MAX_BYTES + 1)}, "customer:2": {"orders": 2}})
     found = entities(redis_server.url).read([b"customer:1", b"customer:2"])
