@@ -1,9 +1,10 @@
 """Reads the model repository: `<repository>/<name>/<version>/` has the model and `config.yaml` (Triton's layout)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from string import ascii_letters
 
 from pydantic import ValidationError
 
@@ -264,7 +265,7 @@ def _chosen(folder: Path, name: str, version: int | None, named_at: str, advice:
                 f"folder: move {beside.name} and its {CONFIG_FILE} to {folder / str(version or 1)}."
             )
         raise ModelConfigError(
-            f"model `{name}` has {wanted} in {folder} (there: {listed(versions)}).{_misnamed(folder, version)}"
+            f"model `{name}` has {wanted} in {folder} (there: {listed(versions)}).{_misnamed(folder, version, versions)}"
         )
     if version is None and len(versions) > 1:
         if (found := _by_policy(folder, versions)) is not None:
@@ -277,13 +278,16 @@ def _chosen(folder: Path, name: str, version: int | None, named_at: str, advice:
     return versions[0] if version is None else version
 
 
-def _misnamed(folder: Path, version: int | None) -> str:
-    """What to do about folders whose names are no version numbers, with a space before it; empty: there are none."""
-    names = sorted(name for name in folders_in(folder, Progress()) if version_number(name) is None)
-    if not names:
-        return ""
+def _misnamed(folder: Path, version: int | None, versions: Sequence[int]) -> str:
+    """What to do about a folder that may be the version under another name, with a space before it; empty: none may be."""
+    names = sorted(
+        name for name in folders_in(folder, Progress()) if version_number(name) is None and not name.startswith(".")
+    )
     # `v1` is meant as version 1.
-    meant_one = next((name for name in names if name.strip("vV_-.") == str(version or 1)), names[0])
+    meant_ones = [name for name in names if name.strip(f"{ascii_letters}_-.") == str(version or 1)]
+    if not meant_ones and (versions or not names):
+        return ""
+    meant_one = (meant_ones or names)[0]
     return (
         f" A version's folder is named by its number alone, and there is `{meant_one}`: if this is the version, rename it to "
         f"`{version or 1}`."

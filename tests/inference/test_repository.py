@@ -138,6 +138,20 @@ def test_folder_that_is_not_named_by_a_number_is_told(tmp_path: Path, there: str
         load_version(tmp_path, "late", version)
 
 
+def test_folder_that_is_meant_as_no_version_is_not_told(tmp_path: Path) -> None:
+    for name in (".git", "..data"):
+        (tmp_path / "late" / name).mkdir(parents=True)
+    with pytest.raises(ModelConfigError, match=r"\(there: none\)\.$"):
+        load_version(tmp_path, "late", 3)
+    put(tmp_path, version="2")
+    put(tmp_path, version="archive")
+    with pytest.raises(ModelConfigError, match=r"\(there: 2\)\.$"):
+        load_version(tmp_path, "late", 3)
+    put(tmp_path, version="v3")
+    with pytest.raises(ModelConfigError, match=r"\(there: 2\)\..* `v3`: if .* rename it to `3`"):
+        load_version(tmp_path, "late", 3)
+
+
 def test_model_without_a_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "late" / "latest").mkdir(parents=True)
     with pytest.raises(ModelConfigError, match=r"no version in .*late \(there: none\)"):
