@@ -140,12 +140,14 @@ def _compare(pipeline: Pipeline, metrics: ComparisonMetrics, health: Health) -> 
             metrics=metrics,
             health=health,
         )
-        models = (pipeline.shadow_model(shadow) for shadow in pipeline.shadows)
+        models = [pipeline.shadow_model(shadow) for shadow in pipeline.shadows]
         shadows = ", ".join(f"{name} version {version}" for name, version in models)
-        version = "" if pipeline.model.version is None else f" version {pipeline.model.version}"
+        version = pipeline.model.version
+        named = f"`{version}`" if isinstance(version, str) else version  # `latest` or an alias; a number
         log.info(
-            "pipeline %s: comparing the primary %s%s with the shadow %s",
-            pipeline.name, pipeline.model.name, version, shadows,
+            "pipeline %s: comparing the primary %s%s with the shadow%s %s",
+            pipeline.name, pipeline.model.name, "" if version is None else f" version {named}",
+            "" if len(models) == 1 else "s", shadows,
         )  # fmt: skip
         with BrokerWatch(pipeline.kafka.bootstrap, BrokerProbe(pipeline.client_config()), health):
             run_until_stopped(app.faust, health)
