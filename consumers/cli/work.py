@@ -178,10 +178,10 @@ def _stop_on_signals(worker: Worker, drain_timeout: float) -> None:
     def drain(name: str) -> None:
         if in_flight := worker.in_flight:
             log.info(
-                "%s: draining: the worker finishes and commits its %d events in flight, with the batch that runs, for at most "
-                "%g s (limits.drain_timeout). A second %s stops it at once: the next worker then reads these events again",
+                "%s: draining: the worker finishes and commits its %s in flight, with the batch that runs, for at most "
+                "%g s (limits.drain_timeout). A second %s stops it at once: the next worker then reads again what isn't done",
                 name,
-                in_flight,
+                "1 event" if in_flight == 1 else f"{in_flight} events",
                 drain_timeout,
                 name,
             )

@@ -201,8 +201,9 @@ def _with_more(guess: InputGuess, found: Sequence[Found]) -> InputGuess:
     first = next((at for at, one in enumerate(guess.fields) if one == FieldGuess({"field": PLACEHOLDER})), None)
     if first is None or guess.is_list:
         return guess
+    left = len(guess.fields) - first
     why = (
-        f"the sample has too few fields that fit as they are: {len(guess.fields) - first} are left to fill in"
+        f"the sample has too few fields that fit as they are: {left} {'is' if left == 1 else 'are'} left to fill in"
         if len(guess.fields) > 1
         else "no field of the sample fits as it is: name the one that fills this input"
     )

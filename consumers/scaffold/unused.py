@@ -30,5 +30,7 @@ def _hints(one: Found, events: int) -> Iterator[str]:
         yield f"a value of each item in a list; the first one's as a feature: {one.as_feature}"
     elif one.is_numeric_text:
         yield f"text with numbers; as a feature: {{field: {json.dumps(one.path)}, type: text}}"
-    if one.events < events:
+    if not one.events:
+        yield "no event has a value there"
+    elif one.events < events:
         yield f"{events - one.events} of {events} events lack it, so a feature needs `missing:`"

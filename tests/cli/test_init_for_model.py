@@ -462,6 +462,7 @@ def test_list_or_object_that_some_events_have_as_null_is_no_unused_field_of_its_
     lines = capsys.readouterr().out.splitlines()
     listed = lines[lines.index("These fields of the events fill no input:") + 1 :]
     assert {line.split(":")[0] for line in listed[: listed.index("")]} == {"- basket.items[].price", "- note"}
+    assert "- note: no event has a value there" in listed
 
 
 def test_counts_are_those_of_the_sample(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
