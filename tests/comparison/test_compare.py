@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -79,6 +79,18 @@ def test_labels_of_every_kind_are_counted(tmp_path: Path, kafka: Broker) -> None
         assert job.left_out("bad_labels") == 3
         assert job.stop() == 0
     assert sum(row["error_rate"] * row["events"] for row in rows) == pytest.approx(10)
+
+
+def test_start_tells_the_shadows_and_the_primarys_alias(tmp_path: Path, kafka: Broker) -> None:
+    (tmp_path / "models" / "delay").mkdir(parents=True)
+    sections: dict[str, Any] = {
+        "model": {"name": "delay", "version": "latest"},
+        "shadows": [{"version": 2}, {"version": 3, "name": "forest"}],
+    }
+    scene = comparison_scene(tmp_path, kafka, **sections)
+    with Job(scene) as job:
+        said = "comparing the primary delay version `latest` with the shadows delay version 2, delay version 3\n"
+        job.wait_for(lambda: said in job.log, "started", 30)
 
 
 @pytest.mark.full
