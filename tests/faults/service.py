@@ -230,7 +230,7 @@ class FreezableKafka(MavenKafka):
 
 def verdict_of(service: Service, sent: Sequence[Sent]) -> Verdict:
     """Check the results that a read-committed reader finds, once no transaction is open any more."""
-    wait_until(lambda: _no_transaction_open(service), 60, "the last transaction's end to reach the output topics")
+    wait_until(lambda: no_transaction_open(service), 60, "the last transaction's end to reach the output topics")
     at = {(event.partition, event.offset): event.id for event in sent}
     key_at = {(event.partition, event.offset): event.key for event in sent}
     letters = [
@@ -278,7 +278,8 @@ def committed(service: Service) -> int | None:
         return None
 
 
-def _no_transaction_open(service: Service) -> bool:
+def no_transaction_open(service: Service) -> bool:
+    """Whether readers of committed records see all records of the output topics."""
     try:
         return _ends(service, "read_committed") == _ends(service, "read_uncommitted")
     except KafkaException:  # a partition that has a new leader

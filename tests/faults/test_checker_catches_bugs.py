@@ -11,7 +11,7 @@ from millstream.consumers.observability import metrics as m
 from tests.broker.clients import wait_until
 from tests.faults.buggy_worker import WENT_BACK
 from tests.faults.checker import RIGHT
-from tests.faults.service import all_committed, buggy, stopped, under_load, verdict_of
+from tests.faults.service import all_committed, buggy, no_transaction_open, stopped, under_load, verdict_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,6 +77,8 @@ def test_sleep_with_an_open_transaction(kafka: Broker, tmp_path: Path, bug: str,
         fleet["w1"].wait_for(lambda: all_committed(service), 60, "done")
         fleet["w0"].send(signal.SIGCONT)
         fleet["w0"].wait_for(lambda: fleet["w0"].get("/live")[0] == 200, 60, "awake")
+        # Told to end at once, an unfenced sleeper might leave its transaction open instead of committing it.
+        fleet["w0"].wait_for(lambda: no_transaction_open(service), 60, "at the end of its transaction")
         fleet["w0"].send(signal.SIGTERM)
         fleet.stop("w1")
         # The broker has ended the sleeper's transaction meanwhile, so it is fenced.
