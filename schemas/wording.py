@@ -47,6 +47,11 @@ def shown(value: object) -> str:
     return f"{value!r:.60}"
 
 
+def counted(count: int, noun: str) -> str:
+    """ "1 event", "2 events", "1,000 events"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def meant(name: str, there: Collection[str]) -> str:
     """A question after the nearest of these names, with a space before it; empty: none is near."""
     close = get_close_matches(name, there, n=1)

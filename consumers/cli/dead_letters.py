@@ -23,6 +23,7 @@ from millstream.schemas.dead_letters import DeadLetter, DeadLetterError, decode_
 from millstream.schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
 from millstream.schemas.store import SchemaStore
 from millstream.schemas.wire import schema_id_of
+from millstream.schemas.wording import counted
 from millstream.topics.dead_letter_reader import DeadLetterReader, Decode
 from millstream.topics.dead_letters import (
     NoLetter,
@@ -152,7 +153,7 @@ def _summary(reasons: Counter[str], *, replayed: bool) -> str:
     if not reasons:
         return "no dead letters" if replayed else "no dead letters to replay; --all also lists those replayed"
     by_reason = ", ".join(f"{count:,} {printable(reason)}" for reason, count in reasons.most_common())
-    return f"{reasons.total():,} dead letter{'' if reasons.total() == 1 else 's'}: {by_reason}"
+    return f"{counted(reasons.total(), 'dead letter')}: {by_reason}"
 
 
 def _row(stored: StoredLetter) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from millstream.schemas.errors import SchemaError
 from millstream.schemas.json_floats import json_float
 from millstream.schemas.lookup_columns import looked_up
 from millstream.schemas.paths import parse_path, value_at
+from millstream.schemas.wording import counted
 
 TOGETHER = 1000  # events that are decoded in one call
 MAX_HINTS = 5  # about different fields
@@ -99,7 +100,7 @@ def _answered(plan: Plan, some: Sequence[Given], retry: LimitedRetry) -> Iterato
 
 
 def _counts(predicted: int, reasons: Counter[str]) -> str:
-    return f"{predicted:,} event{'' if predicted == 1 else 's'} predicted, {reasons.total():,} without a prediction"
+    return f"{counted(predicted, 'event')} predicted, {reasons.total():,} without a prediction"
 
 
 def _say(text: str) -> None:

@@ -21,6 +21,7 @@ from millstream.schemas.records import DEAD_LETTER
 from millstream.schemas.rows import decode_row
 from millstream.schemas.store import SchemaStore
 from millstream.schemas.wire import schema_id_of
+from millstream.schemas.wording import counted
 from millstream.topics.errors import TopicError
 from millstream.topics.records import ReadRecord, RecordReader
 
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _end(args: argparse.Namespace) -> str:
     """When the command ends."""
-    ends = [] if args.limit is None else [f"ends after {args.limit:,} record{'' if args.limit == 1 else 's'}"]
+    ends = [] if args.limit is None else [f"ends after {counted(args.limit, 'record')}"]
     ends += [] if args.timeout is None else [f"ends after {args.timeout:g} s without a record"]
     return "; ".join([*ends, "Ctrl-C ends"])
 
@@ -75,7 +76,7 @@ def _say_existing(existing: Mapping[str, int], *, from_beginning: bool) -> None:
     for topic, count in existing.items():
         if count and not from_beginning:
             print(
-                f"{topic} has up to {count:,} earlier record{'' if count == 1 else 's'}: --from-beginning prints them",
+                f"{topic} has up to {counted(count, 'earlier record')}: --from-beginning prints them",
                 file=sys.stderr,
                 flush=True,
             )
