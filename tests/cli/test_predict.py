@@ -177,17 +177,21 @@ def test_missing_value_is_told_with_the_option_that_replaces_it(
     assert "unfit: x: `missing:` beside the field replaces an absent or null value" in said.err
 
 
+def reading(folder: Path, fields: str, events: list[dict[str, Any]]) -> list[str]:
+    """The files of a pipeline whose model reads these fields, and of these events."""
+    service = python_service(folder, NOWHERE, "return {'y': inputs['x']}", input={"format": "json"}, with_topics=False)
+    config = folder / "models" / "number" / "1" / "config.yaml"
+    config.write_text(f"inputs: [{{tensor: x, fields: [{fields}], dtype: float32}}]\noutputs: [{{tensor: y}}]\n")
+    file = folder / "events.jsonl"
+    file.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    return [str(service.file), str(file)]
+
+
 def test_field_that_is_absent_is_told_with_those_that_are_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    service = python_service(
-        tmp_path, NOWHERE, "return {'y': inputs['x']}", input={"format": "json"}, with_topics=False
-    )
-    config = tmp_path / "models" / "number" / "1" / "config.yaml"
-    config.write_text("inputs: [{tensor: x, fields: [price.amount], dtype: float32}]\noutputs: [{tensor: y}]\n")
-    events = tmp_path / "events.jsonl"
-    events.write_text('{"price": {"total": 1, "currency": "EUR"}}\n' * 2)
-    assert cli.run(["predict", str(service.file), str(events)]) == 1
+    event = {"price": {"total": 1, "currency": "EUR"}}
+    assert cli.run(["predict", *reading(tmp_path, "price.amount", [event, event])]) == 1
     expected = (
         "unfit: price.amount: `price` has no `amount`. It has the fields total, currency. If the field was renamed, "
     )
@@ -197,15 +201,8 @@ def test_field_that_is_absent_is_told_with_those_that_are_there(
 def test_each_absent_field_is_told_once_however_the_events_others_differ(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    service = python_service(
-        tmp_path, NOWHERE, "return {'y': inputs['x']}", input={"format": "json"}, with_topics=False
-    )
-    config = tmp_path / "models" / "number" / "1" / "config.yaml"
-    config.write_text("inputs: [{tensor: x, fields: [a, b], dtype: float32}]\noutputs: [{tensor: y}]\n")
-    events = tmp_path / "events.jsonl"
     lacking_a = [{"b": 1, f"other{number}": 1} for number in range(6)]
-    events.write_text("".join(f"{json.dumps(event)}\n" for event in [*lacking_a, {"a": 1}]))
-    assert cli.run(["predict", str(service.file), str(events)]) == 1
+    assert cli.run(["predict", *reading(tmp_path, "a, b", [*lacking_a, {"a": 1}])]) == 1
     hints = [line.split(". It")[0] for line in capsys.readouterr().err.splitlines() if line.startswith("unfit: ")]
     assert hints == ["unfit: a: the event has no `a`", "unfit: b: the event has no `b`"]
 
