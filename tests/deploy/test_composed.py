@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from millstream.consumers.supervision.child import MILLSTREAM
@@ -117,7 +117,25 @@ class Stack:
         producer = Producer({"bootstrap.servers": self.kafka.bootstrap})
         for value in values:
             producer.produce(EVENTS, value, timestamp=int((at or time.time()) * 1000))
+            producer.poll(0)
         assert producer.flush(30) == 0
+
+    def fall_behind(self) -> None:
+        """Write an event so often that a worker has a backlog for seconds: only then its capacity can be measured."""
+        consumer = Consumer({"bootstrap.servers": self.kafka.bootstrap, "group.id": "one-event"})
+        consumer.assign([TopicPartition(EVENTS, partition, 0) for partition in range(4)])
+        message = consumer.poll(30)
+        consumer.close()
+        assert message is not None
+        assert message.error() is None
+        value = message.value()
+        assert value is not None
+        known = "millstream_workers_needed"
+        for _ in range(20):
+            self.write(*[value] * 100_000)
+            if self.prometheus.query(known):
+                return
+        self.prometheus.wait_for(lambda: bool(self.prometheus.query(known)), "the number of workers needed", 60)
 
 
 def test_every_panel_of_the_models_has_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,6 +202,7 @@ def test_alerts_fire_in_their_faults_and_every_other_panel_has_data(
             "MillstreamLate", "MillstreamPartitionStuck", "MillstreamNotReady", "MillstreamEventsDeletedUnread"
         )
 
+        stack.fall_behind()
         stack.registry.stop()
         stack.write(b"\0\0\0\x10\x93rest")  # another unknown id
         stack.wait_firing("MillstreamWaiting")
