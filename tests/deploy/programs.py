@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -46,10 +47,11 @@ class Program:
 
     def children(self) -> set[int]:
         """The processes that it started."""
-        pid = self.process.pid
-        return {
-            int(child) for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()
-        }
+        found: set[int] = set()
+        for file in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
+            with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended since
+                found.update(map(int, file.read_text().split()))
+        return found
 
     def __enter__(self) -> Self:
         return self
