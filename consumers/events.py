@@ -1,7 +1,7 @@
-"""The classes that the stages pass on: frozen dataclasses with events as columns."""
+"""The classes that the stages pass on, with events as columns. No stage can change what it got."""
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -88,8 +88,9 @@ class DecodedBatch:
         return np.isin(self.places, [place for place, partition in self.partitions.items() if partition in partitions])
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSlice:
+class BatchSlice(
+    NamedTuple
+):  # here and below: a frozen dataclass takes up to 3 us to create, and a batch needs several
     """A range of a block's records, and the range of their events."""
 
     block: DecodedBatch
@@ -147,8 +148,7 @@ class BatchSlice:
         return {row: why for row, why in self.block.rejected.items() if self.start <= row < self.stop}
 
 
-@dataclass(frozen=True, slots=True)
-class MicroBatch:
+class MicroBatch(NamedTuple):
     """The events that run through the model together, and the records between them that are not events."""
 
     parts: tuple[BatchSlice, ...]
@@ -258,11 +258,11 @@ class MicroBatch:
                 if room:
                     head, part = part.split(room)
                     parts.append(head)
-                batches.append(replace(self, parts=tuple(parts)))
+                batches.append(self._replace(parts=tuple(parts)))
                 parts, room = [], most
             parts.append(part)
             room -= part.last - part.first
-        return [*batches, replace(self, parts=tuple(parts))]
+        return [*batches, self._replace(parts=tuple(parts))]
 
     def tensors(self) -> Inputs:
         """The model's inputs, one row per event. They are views if the batch comes from one block."""
@@ -285,8 +285,7 @@ def joined_parts(batches: Sequence[MicroBatch]) -> tuple[BatchSlice, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchResult:
+class BatchResult(NamedTuple):
     """A micro-batch with its results."""
 
     number: int  # of the batch, in the order of submission: 0, 1, 2, ...

@@ -110,13 +110,12 @@ class Batcher:
             self._served[topic] += (head.stop - head.start) / self._weights.get(topic, 1.0)
             if tail is not None and len(self._waiting) == 1:
                 break
-        batch = MicroBatch(tuple(parts), reason, now)
         if now is not None:
             self._window.note_closed(now)
-        self._events -= batch.events
-        self._bytes -= batch.bytes
-        self._cost -= batch.cost
-        return batch
+        self._events -= self._limits.max_events - room.events
+        self._bytes -= self._limits.max_bytes - room.bytes
+        self._cost -= self._max_cost - room.cost
+        return MicroBatch(tuple(parts), reason, now)
 
     def _turn(self, topic: str) -> int:
         """The number of events that the topic may add before another topic has its turn."""

@@ -172,15 +172,22 @@ class BisectingExecutor:
 
     def run(self, inputs: Inputs) -> Result:
         """Run a micro-batch. Returns and raises: see `Bisection.steps`."""
-        steps = self._bisection.steps(inputs)
-        try:
+        steps, part = None, inputs
+        if not self._bisection.runs_whole(rows_of(inputs)):
+            steps = self._bisection.steps(inputs)
             part = next(steps)
+        try:
             while True:
                 try:
                     outputs = self._run(part)
                 except Exception as error:
+                    if steps is None:  # the usual batch needs no steps
+                        steps = self._bisection.steps(inputs)
+                        next(steps)
                     part = steps.throw(error)
                 else:
+                    if steps is None:
+                        return self._bisection.whole(inputs, outputs)
                     part = steps.send(outputs)
         except StopIteration as end:
             result: Result = end.value

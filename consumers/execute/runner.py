@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from millstream.consumers.errors import Abandoned
@@ -13,6 +14,17 @@ from millstream.consumers.execute.served import Slot
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import Watchdog
+
+
+@dataclass(slots=True)
+class _InModel:
+    """Names a batch that runs. The name is made only if the batch hangs."""
+
+    batch: MicroBatch
+
+    def __str__(self) -> str:
+        topic, partition, offset = self.batch.position
+        return f"a micro-batch in the model, the first event at offset {offset} of {topic}/{partition} (limits.batch_timeout),"
 
 
 class Runner:
@@ -68,12 +80,10 @@ class Runner:
 
     def _run(self, run: Callable[[], Result], batch: MicroBatch) -> Result:
         started = time.perf_counter()
-        topic, partition, offset = batch.position
-        name = f"a micro-batch in the model, the first event at offset {offset} of {topic}/{partition} (limits.batch_timeout),"
         try:
             return self._retry.call(
                 "executor",
-                partial(self._watchdog.watched, name, run),
+                partial(self._watchdog.watched, _InModel(batch), run),
                 lambda _error: batch.position,
             )
         finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from itertools import compress
 from typing import TYPE_CHECKING
 
@@ -80,9 +79,8 @@ class RowSink:
         events = np.repeat(keep, [part.last - part.first for part in answered.batch.parts])
         places = events.cumsum() - 1  # new numbers of the events that stay
         mine = events[answered.rows]
-        return replace(
-            answered,
-            batch=replace(answered.batch, parts=tuple(compress(answered.batch.parts, keep))),
+        return answered._replace(
+            batch=answered.batch._replace(parts=tuple(compress(answered.batch.parts, keep))),
             outputs={name: values[mine] for name, values in answered.outputs.items()},
             rows=places[answered.rows[mine]],
             rejected={int(places[event]): why for event, why in answered.rejected.items() if events[event]},

@@ -12,7 +12,8 @@ log = logging.getLogger(__name__)
 POLL_INTERVAL = 1.0  # seconds between two looks
 
 T = TypeVar("T")
-Subject = tuple[str, float]
+Subject = tuple[object, float]
+"""What is watched, as `str` names it, and a number that changes with progress."""
 GiveUp = Callable[[str, float], object]
 
 
@@ -30,7 +31,7 @@ def watch(subject: Callable[[], Subject | None], patience: float, give_up: GiveU
     """Call `give_up` once the subject hasn't changed for `patience` seconds. A thread observes it as long as the process lives.
 
     Args:
-        subject: returns a name and a number that changes with progress; None while there is nothing to watch.
+        subject: returns what is watched; None while there is nothing to watch.
         patience: seconds, not counting time in which the whole process is stopped.
         give_up: called once with the name and the patience.
     """
@@ -43,7 +44,7 @@ def watch(subject: Callable[[], Subject | None], patience: float, give_up: GiveU
             before, seen = seen, subject()
             looks = looks + 1 if seen == before else 0
             if seen is not None and looks * POLL_INTERVAL >= patience:
-                give_up(seen[0], patience)
+                give_up(str(seen[0]), patience)
                 return
 
     threading.Thread(target=look, name="watchdog", daemon=True).start()
@@ -64,8 +65,8 @@ class Watchdog:
         self._call: Subject | None = None
         watch(lambda: None if may_wait() else self._call, patience, give_up)
 
-    def watched(self, name: str, call: Callable[[], T]) -> T:
-        """Return what `call` returns, and watch it under this name."""
+    def watched(self, name: object, call: Callable[[], T]) -> T:
+        """Return what `call` returns, and watch it under this name: what `str` returns if the call hangs."""
         self._calls += 1
         self._call = name, self._calls
         try:

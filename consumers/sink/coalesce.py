@@ -1,7 +1,6 @@
 """Joins consecutive results, so that the fixed cost of each numpy call is paid once for all of them. Pure."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -38,9 +37,8 @@ def _joined(answers: Sequence[BatchResult]) -> BatchResult:
             rejected |= {start + event: why for event, why in answered.rejected.items()}
         rows.append(answered.rows + start)
         start += answered.batch.events
-    return replace(
-        first,
-        batch=replace(first.batch, parts=joined_parts([answered.batch for answered in answers])),
+    return first._replace(
+        batch=first.batch._replace(parts=joined_parts([answered.batch for answered in answers])),
         outputs=join_rows([answered.outputs for answered in answers]),
         rows=np.concatenate(rows),
         rejected=rejected,

@@ -164,9 +164,11 @@ class Writer:
         watermark or none is.
         """
         below = [pair for one in answers for pair in self._watermark.done(one.number, (one, ends))]
+        of_message: NextOffsets | None = None
         for done, written_ends in below:
-            its_ends = self._assignment.kept(written_ends)
-            self._note_ends(its_ends)
+            if written_ends is not of_message:  # the results of a message have the same
+                of_message, its_ends = written_ends, self._assignment.kept(written_ends)
+                self._note_ends(its_ends)
             self._records += done.batch.records
             self._bytes += done.batch.bytes
             if self._offer is not None:

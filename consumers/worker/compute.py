@@ -100,7 +100,7 @@ class Compute:
             if following is None:
                 break
             batches.append(following)
-        return batch if len(batches) == 1 else replace(batches[-1], parts=joined_parts(batches))
+        return batch if len(batches) == 1 else batches[-1]._replace(parts=joined_parts(batches))
 
     def _dispatch(self, batch: MicroBatch) -> None:
         if self._quotas is not None:

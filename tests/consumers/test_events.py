@@ -1,5 +1,3 @@
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -42,9 +40,10 @@ def test_range_refuses_only_its_own() -> None:
     assert list(BatchSlice(block("rerr"), 1, 3, 0, 1).rejected()) == [2]
 
 
-@pytest.mark.parametrize("travelling", [block("e"), batch_of("e"), answered("e")], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(
+    "travelling", [block("e"), batch_of("e"), batch_of("e").parts[0], answered("e")], ids=lambda one: type(one).__name__
+)
 def test_what_travels_between_stages_is_frozen(travelling: object) -> None:
-    assert dataclasses.is_dataclass(travelling)
-    for entry in dataclasses.fields(travelling):
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            setattr(travelling, entry.name, None)
+    for name in type(travelling).__annotations__:
+        with pytest.raises(AttributeError):
+            setattr(travelling, name, None)

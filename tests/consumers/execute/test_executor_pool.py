@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from queue import SimpleQueue
 from typing import cast
 
@@ -29,7 +28,7 @@ class TimedRunner:
     def answer(self, number: int, batch: MicroBatch, served: SlotModel) -> BatchResult:  # noqa: ARG002
         took = self._seconds.pop(0)
         self._now += took
-        return replace(answered("e"), number=number, batch=batch, seconds=took)
+        return answered("e")._replace(number=number, batch=batch, seconds=took)
 
 
 def handed_over(monkeypatch: pytest.MonkeyPatch, seconds: Sequence[float]) -> list[list[int]]:
@@ -96,7 +95,7 @@ class HeldRunner:
     def answer(self, number: int, batch: MicroBatch, served: SlotModel) -> BatchResult:  # noqa: ARG002
         self.threads.add(threading.current_thread())
         assert self.may.acquire(timeout=10)
-        return replace(answered("e"), number=number, batch=batch)
+        return answered("e")._replace(number=number, batch=batch)
 
 
 def test_batches_wait_for_a_busy_lane_up_to_so_many_and_leave_in_order() -> None:

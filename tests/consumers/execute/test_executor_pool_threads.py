@@ -58,7 +58,7 @@ class GatedRunner:
     def answer(self, number: int, batch: MicroBatch, served: SlotModel) -> BatchResult:  # noqa: ARG002
         self.ran.append(number)
         self._gates.pass_through(number)
-        return replace(answered("e"), number=number, batch=batch)
+        return answered("e")._replace(number=number, batch=batch)
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Results of micro-batches in flight are passed on so that the write thread can note one next offset for each message."""
 
 import threading
-from dataclasses import replace
 from queue import SimpleQueue
 
 from hypothesis import given
@@ -22,7 +21,7 @@ def test_each_message_has_consecutive_batches(order: list[int], together: list[i
     left = list(order)
     for count in together:
         landed, left = left[:count], left[count:]
-        flights.land(*(replace(answered("e"), number=number) for number in landed))
+        flights.land(*(answered("e")._replace(number=number) for number in landed))
     messages = [answers.get() for _ in range(answers.qsize())]
     numbers = [[one.number for one in message] for message in messages if isinstance(message, list)]
     assert [number for message in numbers for number in message] == order

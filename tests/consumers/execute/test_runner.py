@@ -88,7 +88,7 @@ def test_batch_is_answered_with_its_outputs_rows_and_time(monkeypatch: pytest.Mo
 def test_batch_is_counted_with_its_size_its_fill_and_why_it_was_closed() -> None:
     own = Running()
     own.answer(0, batch_of("eert"))
-    own.answer(1, replace(batch_of("eeee", 4), reason="time"))
+    own.answer(1, batch_of("eeee", 4)._replace(reason="time"))
     assert own.value(m.BATCHES, reason="size") == own.value(m.BATCHES, reason="time") == 1
     assert own.value(m.BATCH_EVENTS, "_sum") == 6
     assert own.value(m.BATCH_EVENTS, "_count") == 2

@@ -63,8 +63,8 @@ def result(kinds: str, start: int = 0) -> BatchResult:
     whole = answered(kinds, start)
     rows = whole.rows[:-1]
     outputs = {"y": np.linspace(0.1, 0.4, len(rows), dtype=np.float32)}
-    return replace(
-        whole, outputs=outputs, rows=rows, rejected={len(rows): Rejection("model_rejected", "no")}, seconds=0.002
+    return whole._replace(
+        outputs=outputs, rows=rows, rejected={len(rows): Rejection("model_rejected", "no")}, seconds=0.002
     )
 
 
@@ -108,8 +108,8 @@ def test_aborted_transaction_leaves_nothing_of_its_rows(tmp_path: Path) -> None:
 def under(assignment: Assignment, found: BatchResult) -> BatchResult:
     """The result of records that were read under the epochs of now."""
     [part] = found.batch.parts
-    now = replace(part, block=replace(part.block, epochs=assignment.epochs))
-    return replace(found, batch=replace(found.batch, parts=(now,)))
+    now = part._replace(block=replace(part.block, epochs=assignment.epochs))
+    return found._replace(batch=found.batch._replace(parts=(now,)))
 
 
 def test_batch_of_records_before_and_after_an_abort_keeps_those_after_it(tmp_path: Path) -> None:
@@ -120,9 +120,8 @@ def test_batch_of_records_before_and_after_an_abort_keeps_those_after_it(tmp_pat
     sink.abort()
     assignment.renew()
     after = under(assignment, result("ete", 3))
-    both = replace(
-        after,
-        batch=replace(after.batch, parts=(*before.batch.parts, *after.batch.parts)),
+    both = after._replace(
+        batch=after.batch._replace(parts=(*before.batch.parts, *after.batch.parts)),
         outputs={"y": np.array([0.1, 0.2, 0.3], np.float32)},
         rows=np.array([0, 1, 2]),
         rejected={3: Rejection("model_rejected", "no")},

@@ -339,8 +339,8 @@ def with_numbers(*numbers: float | None) -> BatchResult:
     features = table_of({"number": "float64"}, number=numbers)
     block = replace(part.block, features=features, keys=[b"k%d" % row for row in range(len(numbers))])
     outputs = {"y": np.array([-1.0 if number is None else 10 * number for number in numbers]).reshape(-1, 1)}
-    batch = replace(one.batch, parts=(replace(part, block=block),))
-    return replace(one, batch=batch, outputs=outputs, seconds=0.25)
+    batch = one.batch._replace(parts=(part._replace(block=block),))
+    return one._replace(batch=batch, outputs=outputs, seconds=0.25)
 
 
 def test_shadow_answers_what_the_primary_has_answered() -> None:
@@ -352,7 +352,7 @@ def test_shadow_answers_what_the_primary_has_answered() -> None:
 
 def test_comparison_names_the_models_that_answered_its_events() -> None:
     encoder, models = Encoded(), (ModelId("m", 1), ModelId("m", 2), ModelId("n", 1))
-    several = replace(with_numbers(1, 2, 3, 4), models=models, answered_by=np.array([0, 2, 1, 0]))
+    several = with_numbers(1, 2, 3, 4)._replace(models=models, answered_by=np.array([0, 2, 1, 0]))
     shadow_of(encoder).compare(several, np.array([1, 2, 3]))
     assert encoder.models == [("n", 1), ("m", 2), ("m", 1)]
     shadow_of(encoder).compare(with_numbers(1, 2), np.array([1]))
@@ -362,9 +362,9 @@ def test_comparison_names_the_models_that_answered_its_events() -> None:
 def test_features_of_several_blocks_are_taken_in_their_order() -> None:
     encoder = Encoded()
     one, other = with_numbers(1, 2), with_numbers(3)
-    batch = replace(one.batch, parts=(*one.batch.parts, *other.batch.parts))
+    batch = one.batch._replace(parts=(*one.batch.parts, *other.batch.parts))
     outputs = {"y": np.array([[10.0], [20.0], [30.0]])}
-    both = replace(one, batch=batch, outputs=outputs, rows=np.arange(3))
+    both = one._replace(batch=batch, outputs=outputs, rows=np.arange(3))
     shadow_of(encoder).compare(both, np.array([1, 2]))
     assert encoder.told[3:6] == [{"y": [20, 30]}, 250, {"y": [4, 6]}]
 

@@ -127,7 +127,7 @@ def rollout_results(draw: st.DrawFn) -> list[BatchResult]:
         model = LetterModel("m", 2, "b", CHOICES[draw(st.sampled_from(range(len(CHOICES))))])
         rejected = {row: why._replace(model=model) for row, why in one.rejected.items()}
         choices = RowChoices(CHOICES, np.array(of_rows, np.int64))
-        found.append(replace(one, variants=variants, choices=choices, rejected=rejected))
+        found.append(one._replace(variants=variants, choices=choices, rejected=rejected))
     return found
 
 
@@ -148,8 +148,8 @@ def test_results_of_a_rollout_written_together_are_the_same_records(made: list[B
 def test_prediction_of_a_rollout_that_is_too_large_names_its_model_in_the_dead_letter() -> None:
     choices = RowChoices(CHOICES, np.array([1, 3, 2], np.int64))
     models = (ModelId("m", 1), ModelId("m", 2))
-    made = replace(
-        answered("eee"), models=models, answered_by=np.array([0, 1, 1]), variants=("a", "b"), choices=choices
+    made = answered("eee")._replace(
+        models=models, answered_by=np.array([0, 1, 1]), variants=("a", "b"), choices=choices
     )
     outputs = replace(ROLLOUT_OUTPUTS, prediction_bytes=10)
     delivery, _ = written([[made]], outputs=outputs)
@@ -234,7 +234,7 @@ def test_results_of_one_kind_are_one_and_ranges_of_a_block_too() -> None:
     batcher = Batcher(Limits(2, 1 << 20, 1.0))
     batcher.add(block("eereeee"))
     batches = [batcher.drain() for _ in range(3)]
-    made = [replace(answered("ee"), batch=batch, number=number) for number, batch in enumerate(batches) if batch]
+    made = [answered("ee")._replace(batch=batch, number=number) for number, batch in enumerate(batches) if batch]
     (one,) = coalesce(made)
     assert [(part.start, part.stop, part.first, part.last) for part in one.batch.parts] == [(0, 7, 0, 6)]
 
@@ -249,5 +249,5 @@ def test_results_of_one_kind_are_one_and_ranges_of_a_block_too() -> None:
     ],
 )
 def test_results_that_differ_in_kind_are_not_joined(other: dict[str, Any]) -> None:
-    made = [answered("ee"), answered("ee", 2), replace(answered("ee", 4), **other)]
+    made = [answered("ee"), answered("ee", 2), answered("ee", 4)._replace(**other)]
     assert [one.batch.events for one in coalesce(made)] == [4, 2]

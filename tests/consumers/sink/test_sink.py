@@ -157,8 +157,7 @@ def test_each_event_has_a_prediction_that_its_topic_takes_or_a_dead_letter(
     )
     kept = np.array([row for row in range(count) if row not in rejected], np.int64)
     why = {row: Rejection("model_rejected", "no") for row in rejected if row < count}
-    one = replace(
-        one,
+    one = one._replace(
         rows=kept,
         outputs={"y": kept.astype(np.float64)},
         rejected=why,
@@ -218,10 +217,10 @@ def test_dead_letter_that_cannot_be_written_whole_is_written_without_its_event(m
 
     monkeypatch.setattr(DeadLetterEncoder, "encode", buggy)
     sink, delivery, _ = sink_of()
-    one = replace(
-        answered_of(2), rows=np.array([0]), outputs={"y": np.zeros(1)}, prediction_times=np.zeros(1, np.int64)
+    one = answered_of(2)._replace(
+        rows=np.array([0]), outputs={"y": np.zeros(1)}, prediction_times=np.zeros(1, np.int64)
     )
-    sink.write([replace(one, rejected={1: Rejection("model_rejected", "no")})])
+    sink.write([one._replace(rejected={1: Rejection("model_rejected", "no")})])
     (letter,) = delivery.letters
     assert (letter.reason, letter.offset, letter.value) == ("model_rejected", 1, None)
     assert "it can't be written: KeyError" in letter.error

@@ -130,8 +130,8 @@ def test_event_of_1970_is_as_old_as_that(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_age_is_measured_of_what_has_a_prediction_only(monkeypatch: pytest.MonkeyPatch) -> None:
     own = Sunk(clock=Clock(monkeypatch, result_sink, NOW))
     one = aged(2.0, 5.0, 7.0)
-    one = replace(one, rows=np.array([0, 2]), outputs={"y": np.zeros(2)}, prediction_times=np.zeros(2, np.int64))
-    own.sink.write([replace(one, rejected={1: Rejection("model_rejected", "no")})])
+    one = one._replace(rows=np.array([0, 2]), outputs={"y": np.zeros(2)}, prediction_times=np.zeros(2, np.int64))
+    own.sink.write([one._replace(rejected={1: Rejection("model_rejected", "no")})])
     own.sink.checkpoint({})
     assert own.ages() == pytest.approx((9.0, 2))
 
@@ -206,7 +206,7 @@ def test_writer_ends_at_such_an_event_and_nothing_behind_it_counts() -> None:
     answers: ResultQueue = SimpleQueue()
     good, bad = answered_of(2), answered_of(3, **HUGE, offsets=np.arange(2, 5))
     for number, one in enumerate((good, bad, answered_of(1, offsets=np.array([5])))):
-        answers.put([replace(one, number=number)])
+        answers.put([one._replace(number=number)])
     assignment = Assignment()
     assignment.add([("in", 0)])
     budget = InFlightBudget(100, 100_000)

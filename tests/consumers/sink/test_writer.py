@@ -1,6 +1,5 @@
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from queue import SimpleQueue
 from typing import cast
 
@@ -163,7 +162,7 @@ class Stage:
     def put_together(self, *answers: BatchResult) -> None:
         for one in answers:
             self.budget.add(one.batch.records, one.batch.bytes, one.batch.arrived)
-        self.answers.put([replace(one, number=number) for number, one in enumerate(answers, self.departed)])
+        self.answers.put([one._replace(number=number) for number, one in enumerate(answers, self.departed)])
         self.departed += len(answers)
 
     def _acknowledge(self, ends: Mapping[Partition, tuple[int, int]]) -> None:
@@ -183,7 +182,7 @@ def test_results_are_written_in_their_order() -> None:
 
 def test_results_that_come_together_are_written_and_acknowledged_together() -> None:
     stage = Stage([])
-    closed = [replace(answered("ee", at), batch=replace(answered("ee", at).batch, closed=1.0)) for at in (0, 2, 4)]
+    closed = [answered("ee", at)._replace(batch=answered("ee", at).batch._replace(closed=1.0)) for at in (0, 2, 4)]
     stage.put_together(*closed[:2])
     stage.put_together(closed[2])
     stage.put(Barrier(threading.Event()))
@@ -245,7 +244,7 @@ def test_checkpoint_comes_after_so_long_while_results_keep_coming(monkeypatch: p
 
 def closed_by_time(one: BatchResult) -> BatchResult:
     """No full micro-batch."""
-    return replace(one, batch=replace(one.batch, reason="time"))
+    return one._replace(batch=one.batch._replace(reason="time"))
 
 
 class EndingSink(MemorySink):
@@ -296,7 +295,7 @@ def test_full_micro_batches_are_checkpointed_less_often(
 
     sink = FeedingSink(Clock(monkeypatch), write=0.6, checkpoint=0.5)
     batches = [answered("e", at) for at in range(9)]
-    following: list[Message] = [replace(one, batch=replace(one.batch, reason=reason)) for one in batches]
+    following: list[Message] = [one._replace(batch=one.batch._replace(reason=reason)) for one in batches]
     following.append(None)
     stage = Stage([following.pop(0)], every=1.0, sink=sink)
     stage.writer.run()
@@ -307,7 +306,7 @@ def test_results_are_sent_at_once_where_no_more_come_soon() -> None:
     reasons = ["time", "time", "time", "size"]
     batches = [answered("e", at) for at in range(4)]
     batches = [
-        replace(one, batch=replace(one.batch, reason=reason)) for one, reason in zip(batches, reasons, strict=True)
+        one._replace(batch=one.batch._replace(reason=reason)) for one, reason in zip(batches, reasons, strict=True)
     ]
 
     class FeedingSink(MemorySink):
@@ -343,7 +342,7 @@ def test_time_until_results_can_be_read_is_reported(
 ) -> None:
     """At once, or with the checkpoint that publishes them."""
     sink = TickingSink(Clock(monkeypatch), write=1.0, checkpoint=2.0)
-    closed = [replace(one, batch=replace(one.batch, closed=100.0)) for one in (answered("ee"), answered("e", 2))]
+    closed = [one._replace(batch=one.batch._replace(closed=100.0)) for one in (answered("ee"), answered("e", 2))]
     drained = answered("e", 3)
     stage = Stage([*closed, Barrier(threading.Event()), drained, None], sink=sink, transactional=transactional)
     stage.writer.run()
@@ -356,7 +355,7 @@ def test_window_is_told_when_results_written_from_now_on_are_published(
 ) -> None:
     """Before the checkpoint, in which events go on coming: here they begin at 101 and 103 s."""
     sink = TickingSink(Clock(monkeypatch), write=1.0, checkpoint=1.0)
-    closed = [replace(one, batch=replace(one.batch, closed=99.0)) for one in (answered("ee"), answered("e", 2))]
+    closed = [one._replace(batch=one.batch._replace(closed=99.0)) for one in (answered("ee"), answered("e", 2))]
     barriers = [Barrier(threading.Event()) for _ in closed]
     messages = [message for pair in zip(closed, barriers, strict=True) for message in pair]
     stage = Stage([*messages, None], sink=sink, transactional=transactional, every=4.0)
@@ -440,7 +439,7 @@ def test_results_that_passed_dropped_ones_are_never_acknowledged() -> None:
     for number, at in [(1, 2), (0, 0)]:
         if number == 0:
             stage.answers.put(OffsetsRewound("offset 1 again"))
-        one = replace(answered("ee", at), number=number)
+        one = answered("ee", at)._replace(number=number)
         stage.budget.add(2, one.batch.bytes, one.batch.arrived)
         stage.answers.put([one])
     stage.answers.put(Barrier(threading.Event()))
@@ -554,7 +553,7 @@ def test_result_whose_checkpoint_nothing_else_brings_about_is_written_once() -> 
 
 
 def test_results_that_were_taken_back_are_no_latency() -> None:
-    closed = replace(answered("ee"), batch=replace(answered("ee").batch, closed=1.0))
+    closed = answered("ee")._replace(batch=answered("ee").batch._replace(closed=1.0))
     stage = Stage([closed], sink=AbortingSink(at="checkpoint"), transactional=True)
     for _ in range(2):
         stage.put(Barrier(threading.Event()))
