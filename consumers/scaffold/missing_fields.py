@@ -1,11 +1,11 @@
 """Finds paths that lead nowhere in all events of a sample, such as those with a typo. Without a schema, nothing else can."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
 from millstream.consumers.scaffold.survey import survey
-from millstream.schemas.paths import Every, parse_path, value_at
+from millstream.schemas.paths import Every, Step, parse_path, text_of, value_at
 from millstream.schemas.wording import meant
 
 MAX_SURVEYED = 200  # events that are searched for a similar path
@@ -33,6 +33,23 @@ class MissingFields:
         """One line per path that none of several events has, with the nearest one that the events have."""
         if self._events < 2 or not self._absent:  # a single event may lack it by right
             return
-        there = [path for path, one in survey(self._surveyed).items() if not one.is_nested]
+        surveyed = survey(self._surveyed)
         for path in self._absent:
-            yield f"warning: field {path} was missing or null in {self._events} of {self._events} events.{meant(path, there)}"
+            advice = _advice(path, surveyed)
+            yield f"warning: field {path} was missing or null in {self._events} of {self._events} events.{advice}"
+
+
+def _advice(path: str, surveyed: Collection[str]) -> str:
+    """What may be wrong with the path, with a space before it; empty if it is right, but null, or if nothing is like it."""
+    steps = parse_path(path).steps
+    own = text_of(steps)
+    if own in surveyed:
+        return ""
+    there = [near for near in (_with_indices(found, steps) for found in surveyed) if near.count("[]") <= 1]
+    return " Their lists are shorter, or have no value there." if own in there else meant(own, there)
+
+
+def _with_indices(found: str, steps: Sequence[Step]) -> str:
+    """A path of the survey, which has `[]` for each list, with the indices that a path with these steps has."""
+    given = iter([step for step in steps if not isinstance(step, str)])
+    return text_of([next(given, step) if step is Every.ITEM else step for step in parse_path(found).steps])

@@ -563,6 +563,31 @@ def test_path_that_no_event_has_is_warned_of_with_the_nearest_one(
     assert f"{folder / 'events.jsonl'}:2  event o-1\n" in said.out
 
 
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        ("parcels[1].kg", " Their lists are shorter, or have no value there."),
+        ("parcels[-2].dims[0]", " Their lists are shorter, or have no value there."),
+        ("parcels[0].kgg", " Did you mean `parcels[0].kg`?"),
+        ("parcels[0].dmis[1]", " Did you mean `parcels[0].dims[1]`?"),
+        ("parcels.kg", " Did you mean `parcels[].kg`?"),
+        ("note", ""),  # it is there, but null
+    ],
+)
+def test_path_that_is_right_but_finds_nothing_is_not_corrected(
+    path: str, advice: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "ship"
+    events = [{"id": f"e{n}", "n": n, "note": None, "parcels": [{"kg": n, "dims": [n, n + 2]}]} for n in range(3)]
+    own = write_events(tmp_path, events)
+    made(folder, "--model", model(tmp_path / "m.onnx", [("n", TensorProto.FLOAT, [1])]), "--sample", own)
+    config = folder / "models/ship/1/config.yaml"
+    config.write_text(config.read_text().replace('- "n"', f'- "{path}"'))
+    cli.run(["predict", str(folder), str(own)])
+    warning = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: field"))
+    assert warning == f"warning: field {path} was missing or null in 3 of 3 events.{advice}"
+
+
 def test_only_field_with_times_as_text_is_the_events_time_whatever_its_name(tmp_path: Path) -> None:
     file = model(tmp_path / "m.onnx", [("X", TensorProto.FLOAT, [1])])
     events = [{"id": f"e{number}", "amount": number, "at": f"2026-11-0{number + 1}T10:00:00Z"} for number in range(5)]
