@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from millstream.consumers.supervision.autoscaler import Status
-from millstream.topics.lag_trend import drain_text
+from millstream.topics.lag_trend import WINDOW_SECONDS, drain_text
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _LEVEL = re.compile(rf"\S+ \S+ ({'|'.join(_LEVELS)}) ")  # start of a log line that has a level
@@ -101,7 +101,9 @@ def status_text(status: Status, problem: str) -> str:
     arrival = "?" if lag.total is None else f"{lag.total.arrival:,.0f}"
     age = "?" if lag.seconds is None else f"{lag.seconds:.1f}"
     behind = lag.seconds is not None and lag.seconds >= MIN_BACKLOG_SECONDS
-    drain = f", {_drain(lag.drain)}" if behind and lag.drain is not None else ""
+    # Before, the trend is also of the time in which no worker was ready, and says that the lag doesn't shrink.
+    known = status.measured_for >= WINDOW_SECONDS
+    drain = f", {_drain(lag.drain)}" if behind and known and lag.drain is not None else ""
     return (
         f"{size}, {status.utilisation:.0%} busy  in {arrival}/s out {status.done_rate:,.0f}/s  "
         f"lag {lag.messages:,} ({age} s{drain})  |  {status.decision.reason}"

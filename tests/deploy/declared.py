@@ -61,7 +61,9 @@ def _run_registry() -> CollectorRegistry:
     trend = Trend(arrival=1.0, progress=1.0, stalled=0.0)
     look = LagLook(0.0, [lag], {("t", 0): trend}, trend)
     decision = Decision(1, "hold", "because", needed=1)
-    status = Status(decision, Fleet(1, 0, {}), ready=1, lag=look, done_rate=1.0, capacity=1.0, utilisation=0.5)
+    status = Status(
+        decision, Fleet(1, 0, {}), ready=1, lag=look, done_rate=1.0, capacity=1.0, utilisation=0.5, measured_for=9.0
+    )
     registry = CollectorRegistry()
     registry.register(LagCollector("p", "g", lambda: look))
     registry.register(StatusCollector("p", lambda: status, lambda: 0))

@@ -7,16 +7,21 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from millstream.consumers.observability.lag_metrics import LagLook
+from millstream.consumers.observability.lag_metrics import LagFollower, LagLook
 from millstream.consumers.supervision.autoscaler import Autoscaler, Fleet, Status
+from millstream.consumers.supervision.capacity import Counters
+from millstream.consumers.supervision.reading import Reading
 from millstream.consumers.supervision.run_screen import STATUS_INTERVAL, Screen, status_text
 from millstream.consumers.supervision.scaling import Policy
 from millstream.topics.lag import PartitionLag
-from millstream.topics.lag_trend import Trend
+from millstream.topics.lag_trend import WINDOW_SECONDS, Trend
+
+POLICY = Policy(2, 2, 30.0, 60.0)
+READY = {number: Reading(0.0, number, True, 1, Counters(0.0, (0.0, 0.0)), "") for number in range(2)}
 
 
 def status_of_two() -> Status:
-    return Autoscaler(Policy(2, 2, 30.0, 60.0)).step(0.0, Fleet(2, 0, {}), None)
+    return Autoscaler(POLICY).step(0.0, Fleet(2, 0, {}), None)
 
 
 @pytest.mark.parametrize(
@@ -31,8 +36,24 @@ def test_lag_has_the_time_to_drain_where_it_shrinks(arrival: float | None, progr
     lag = PartitionLag("t", 0, 0, 0, 500, 500, True, 9.0, 0)
     trend = None if arrival is None or progress is None else Trend(arrival, progress, 0.0)
     look = LagLook(9.0, [lag], {} if trend is None else {("t", 0): trend}, trend)
-    status = Autoscaler(Policy(2, 2, 30.0, 60.0)).step(0.0, Fleet(2, 0, {}), look)
-    assert shown in status_text(status, "")
+    autoscaler = Autoscaler(POLICY)
+    autoscaler.step(0.0, Fleet(2, 0, READY), look)
+    assert shown in status_text(autoscaler.step(WINDOW_SECONDS, Fleet(2, 0, READY), look), "")
+
+
+def test_line_says_nothing_of_catching_up_until_workers_were_ready_for_some_seconds() -> None:
+    lag = PartitionLag("t", 0, 0, 0, 62, 62, True, 1.9, 0)
+    autoscaler, follower = Autoscaler(POLICY), LagFollower()
+
+    def line(at: float, readings: dict[int, Reading]) -> str:
+        return status_text(autoscaler.step(at, Fleet(2, 0, readings), follower.look(at, [lag])), "")
+
+    while_workers_start = [line(float(at), {}) for at in range(10)]
+    just_after = [line(10.0 + at, READY) for at in range(int(WINDOW_SECONDS))]
+    assert all("lag 62 (1.9 s)" in each for each in [*while_workers_start, *just_after])
+    assert "lag 62 (1.9 s, not catching up)" in line(10.0 + WINDOW_SECONDS, READY)
+    assert "lag 62 (1.9 s)" in line(20.0, {})  # no worker is ready again
+    assert "lag 62 (1.9 s)" in line(21.0, READY)
 
 
 def test_line_is_not_drawn_again_once_it_is_of_the_past() -> None:
