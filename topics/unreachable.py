@@ -1,13 +1,14 @@
 """The error for a broker that does not answer. `errors` must not import the Kafka client, because `--help` loads it."""
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from confluent_kafka import KafkaError
 
 from millstream.topics.errors import BrokerUnreachableError
 
 _CONSEQUENT_ERRORS = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}  # they follow from another error
+_CONNECT_TIMEOUT = 1.0  # seconds
 _ADVICE = {
     KafkaError._AUTHENTICATION: "Correct the user, the password or the mechanism under `kafka.client` in the pipeline file",
     KafkaError._SSL: "Check the certificates and `security.protocol` under `kafka.client` in the pipeline file",
@@ -18,27 +19,50 @@ _ADVICE = {
 def unreachable(bootstrap: str, error: KafkaError, causes: Sequence[KafkaError] = ()) -> BrokerUnreachableError:
     """The error for a broker that does not answer: with its cause, if the client has reported one to its `error_cb`."""
     cause = _first_cause(error, causes)
-    advice = _ADVICE.get(
-        cause.code(),
-        "Start one (`millstream broker`), correct `kafka.bootstrap` in the pipeline file, or check the user and TLS settings "
-        "under `kafka.client`",
-    )
     if cause.code() == KafkaError._RESOLVE or are_unknown(bootstrap):
         told = _ADVICE[KafkaError._RESOLVE]
         return BrokerUnreachableError(f"the host's name is not known: {bootstrap} ({_said(cause)}). {told}.")
+    advice = _ADVICE.get(cause.code()) or _advice_on(bootstrap)
     return BrokerUnreachableError(f"no Kafka broker answers at {bootstrap} ({_said(cause)}). {advice}.")
+
+
+def _advice_on(bootstrap: str) -> str:
+    """What to do where the client's error doesn't say more than that the connection failed."""
+    if all(_refuses(host, port) for host, port in _addresses(bootstrap)):
+        return "Nothing listens there. Start a broker (`millstream broker`), or correct `kafka.bootstrap` in the pipeline file"
+    return (
+        "Start one (`millstream broker`), correct `kafka.bootstrap` in the pipeline file, or check the user and TLS settings "
+        "under `kafka.client`"
+    )
+
+
+def _refuses(host: str, port: str) -> bool:
+    """Whether nothing listens there. Not all clients report a refused connection, so this tries to open one."""
+    try:
+        socket.create_connection((host, port), _CONNECT_TIMEOUT, all_errors=True).close()
+    except ExceptionGroup as tried:  # one error for each address of the host
+        return any(isinstance(error, ConnectionRefusedError) for error in tried.exceptions)
+    except (OSError, UnicodeError):  # the name has no address
+        return False
+    return False
 
 
 def are_unknown(bootstrap: str) -> bool:
     """Whether no host has an address. A client that isn't asked for its reports says only that no broker answers."""
-    for address in bootstrap.split(","):
-        host = address.strip().rpartition("://")[2].rpartition(":")[0].strip("[]")
+    for host, _ in _addresses(bootstrap):
         try:
             socket.getaddrinfo(host, None)
         except (OSError, UnicodeError):
             continue
         return False
     return True
+
+
+def _addresses(bootstrap: str) -> Iterator[tuple[str, str]]:
+    """Host and port of each broker."""
+    for address in bootstrap.split(","):
+        host, _, port = address.strip().rpartition("://")[2].rpartition(":")
+        yield host.strip("[]"), port
 
 
 def cause_of(error: KafkaError, causes: Sequence[KafkaError]) -> str:

@@ -23,7 +23,7 @@ def test_broker_that_is_away_is_one_message(tmp_path: Path) -> None:
         assert done.returncode == 1, command
         [line] = done.stderr.splitlines()
         assert line.startswith(f"no Kafka broker answers at {address} (")
-        assert "Start one (`millstream broker`), correct `kafka.bootstrap`" in line
+        assert "Nothing listens there. Start a broker (`millstream broker`), or correct `kafka.bootstrap`" in line
 
 
 def test_tail_says_once_that_it_waits_for_a_broker_that_went_away(tmp_path: Path) -> None:

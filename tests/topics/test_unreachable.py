@@ -1,5 +1,8 @@
 """Messages about a broker that does not answer."""
 
+import socket
+from contextlib import closing
+
 import pytest
 from confluent_kafka import KafkaError
 
@@ -26,6 +29,20 @@ def test_host_with_an_address_does_not_answer(hosts: str) -> None:
     assert str(unreachable(hosts, KafkaError(KafkaError._TRANSPORT))).startswith(
         f"no Kafka broker answers at {hosts} ("
     )
+
+
+def test_refused_connection_has_the_advice_to_start_a_broker_and_none_on_the_user_and_tls() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as no_broker:
+        taken = f"127.0.0.1:{no_broker.getsockname()[1]}"
+        transport = KafkaError(KafkaError._TRANSPORT)
+        assert "check the user and TLS settings" in str(unreachable(taken, transport))
+        assert "check the user and TLS settings" in str(unreachable(f"127.0.0.1:1,{taken}", transport))
+        said = str(unreachable("127.0.0.1:1, localhost:1", transport))
+        denied = str(unreachable("127.0.0.1:1", transport, [KafkaError(KafkaError._AUTHENTICATION)]))
+    assert said.endswith(
+        " Nothing listens there. Start a broker (`millstream broker`), or correct `kafka.bootstrap` in the pipeline file."
+    )
+    assert denied.endswith("Correct the user, the password or the mechanism under `kafka.client` in the pipeline file.")
 
 
 def test_each_client_tells_that_a_host_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
