@@ -12,9 +12,10 @@ from millstream.consumers.cli.usage.broker import PORT
 from millstream.topics.embedded import EmbeddedBroker
 from millstream.topics.errors import BrokerError
 from millstream.topics.local.kafka import LocalKafka
-from millstream.topics.local.kafka_jars import missing_for_kafka
+from millstream.topics.local.kafka_jars import are_fetched, missing_for_kafka
 
-STARTING = "Starting Apache Kafka (the first time, Maven downloads it: 43 MB) ..."
+STARTING = "Starting Apache Kafka ..."
+FETCHING = "Starting Apache Kafka. This first time, Maven downloads it: 43 MB ..."
 REAL = """Apache Kafka runs on {bootstrap}. {data}
 Use it in another terminal:
     export KAFKA_BOOTSTRAP={bootstrap}
@@ -67,16 +68,20 @@ def run(args: argparse.Namespace) -> int:
 
 def _wait_with_kafka(cache: Path, port: int, data: Path | None) -> None:
     told = "Its data is temporary: it is deleted at the end." if data is None else f"{data} keeps its data."
-    print(STARTING, flush=True)
+    _say_start(cache)
     with LocalKafka(cache, port or None, data=data) as kafka:
         print(REAL.format(bootstrap=kafka.bootstrap, data=told), flush=True)
         kafka.wait()
 
 
+def _say_start(cache: Path) -> None:
+    print(STARTING if are_fetched(cache) else FETCHING, flush=True)
+
+
 def _run(command: list[str], cache: Path, missing: str | None) -> int:
     if missing is not None:
         raise BrokerError(f"--run: Apache Kafka can't run here: {missing}. Install Java 17 and Maven.")
-    print(STARTING, flush=True)
+    _say_start(cache)
     with LocalKafka(cache) as kafka:
         signal.signal(
             signal.SIGINT, signal.SIG_IGN

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from millstream.consumers.cli import main as cli
-from millstream.consumers.cli.broker import STARTING
+from millstream.consumers.cli.broker import FETCHING, STARTING
 from millstream.topics.errors import BrokerError
 from millstream.topics.local.data_folder import lock
 from millstream.topics.local.kafka import LocalKafka
+from millstream.topics.local.kafka_jars import kafka_jars
 from tests.broker.maven import CACHE, missing_for_maven
 from tests.cli.command import COMMAND, ENVIRON, millstream
 from tests.topics.local.test_data_folder import keep
@@ -78,6 +79,7 @@ def test_options_that_exclude_one_another_are_wrong_use(
 def test_taken_port_is_one_message_that_says_what_to_do() -> None:
     if (missing := missing_for_maven()) is not None:
         pytest.skip(f"no broker of its own: {missing}")
+    kafka_jars(CACHE)  # nothing is left to download
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = millstream("broker", "--port", str(port), "--cache", CACHE, timeout=120)
@@ -86,6 +88,24 @@ def test_taken_port_is_one_message_that_says_what_to_do() -> None:
         f"port {port} is taken: another program listens there, perhaps a broker. Use that one, end it, or choose another port: "
         "millstream broker --port PORT\n"
     )
+
+
+def test_download_is_announced_where_it_is_due(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, script in (("java", """echo 'openjdk version "17.0.1"' >&2"""), ("mvn", "echo offline; exit 1")):
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    done = subprocess.run(
+        [COMMAND, "broker", "--cache", str(tmp_path / "cache")],
+        env={**ENVIRON, "PATH": str(programs)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, f"{FETCHING}\n")
+    assert done.stderr.startswith("Maven could not fetch Apache Kafka")
 
 
 @pytest.mark.durable

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from millstream.consumers.cli.broker import STARTING
+from millstream.consumers.cli.broker import FETCHING, STARTING
 from millstream.consumers.supervision.child import MILLSTREAM
 from millstream.topics.errors import BrokerError
 from millstream.topics.local.ports import free_ports
@@ -160,7 +160,7 @@ def _broker_command(*options: str, env: dict[str, str] | None = None) -> subproc
 def _told_address(command: subprocess.Popen[str]) -> str:
     """The address that `millstream broker` prints once Kafka answers."""
     assert command.stdout is not None
-    assert command.stdout.readline() == f"{STARTING}\n"
+    assert command.stdout.readline() in {f"{STARTING}\n", f"{FETCHING}\n"}
     found = re.match(r"Apache Kafka runs on (\S+)\. ", command.stdout.readline())
     assert found is not None
     return found[1]

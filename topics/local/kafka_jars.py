@@ -26,6 +26,11 @@ def missing_for_kafka(cache: Path) -> str | None:
     return missing_for(cache / "kafka" / _FOLDER)
 
 
+def are_fetched(cache: Path) -> bool:
+    """Whether `cache` has Kafka's jars."""
+    return (cache / "kafka" / _FOLDER).exists()
+
+
 def kafka_jars(cache: Path) -> Path:
     """The folder with Kafka's jars. If they are not in `cache` yet, they are fetched (43 MB). Raises BrokerError."""
     return fetched(
