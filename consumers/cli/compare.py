@@ -4,7 +4,10 @@ import argparse
 import logging
 import sys
 import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -16,10 +19,11 @@ from millstream.consumers.cli.log_lines import log_to_stderr
 from millstream.consumers.comparison.errors import ComparisonError
 from millstream.consumers.comparison.metrics import ComparisonMetrics
 from millstream.consumers.comparison.names import own_topics
-from millstream.consumers.comparison.show import as_json, judged, read_results, results
+from millstream.consumers.comparison.show import as_json, judged, read_results, results, time_text
 from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.observability.broker_watch import BrokerWatch
 from millstream.consumers.observability.health import Health, HealthServer
+from millstream.consumers.rollout.rounded import ago
 from millstream.consumers.schema_store import open_store
 from millstream.consumers.shadow.compared_classes import compared_classes_of
 from millstream.consumers.shadow.compared_output import (
@@ -103,6 +107,8 @@ def _show(pipeline: Pipeline, *, json: bool) -> int:
             print(as_json(each))
     else:
         console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
+        if rows:
+            console.print(_age(rows), soft_wrap=True)
         for part in results(pipeline, rows, shadows):
             # A sentence is one line, however long: a command in it that is broken over two lines can't be copied.
             console.print(part, soft_wrap=isinstance(part, Text))
@@ -110,6 +116,12 @@ def _show(pipeline: Pipeline, *, json: bool) -> int:
     if "better" in outcomes:
         return 0
     return UNDECIDED if "not decided yet" in outcomes else NOT_BETTER
+
+
+def _age(rows: Sequence[dict[str, Any]]) -> str:
+    """When the job last wrote a result. It writes only those that have changed."""
+    newest = max(row["updated_at"] for row in rows)
+    return f"the results last changed at {time_text(newest)} UTC, {ago(time.time() * 1000 - newest)}"
 
 
 def _compare(pipeline: Pipeline, metrics: ComparisonMetrics, health: Health) -> None:

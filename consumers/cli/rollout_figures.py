@@ -15,7 +15,7 @@ from millstream.consumers.rollout.judging import breaches
 from millstream.consumers.rollout.latencies import LATENCY
 from millstream.consumers.rollout.progress import ENDED
 from millstream.consumers.rollout.record import RolloutRecord
-from millstream.consumers.rollout.rounded import A_SECOND, span
+from millstream.consumers.rollout.rounded import ago, span
 from millstream.consumers.rollout.verdicts import (
     Verdict,
     estimate_text,
@@ -59,11 +59,11 @@ def figures_of(published: Evaluations | str, record: RolloutRecord, now: int) ->
 
 def _not_evaluated(before: Sequence[StepFigures], since: int, now: int) -> str:
     """Why a step that began lately has no figures. `before`: of earlier steps, or of this one before it was resumed."""
-    begun = f"not since the step began {_ago(now - since)}"
+    begun = f"not since the step began {ago(now - since)}"
     if not before:
         return f"{begun}: `millstream autopilot` evaluates it, within a minute after it has started"
     return (
-        f"{begun}: the newest evaluation is of before, {_ago(now - before[-1].now)}. `millstream autopilot` evaluates the step "
+        f"{begun}: the newest evaluation is of before, {ago(now - before[-1].now)}. `millstream autopilot` evaluates the step "
         "within half a minute, if it runs"
     )
 
@@ -76,7 +76,7 @@ def idle_of(published: Evaluations | str, now: int) -> StepFigures | None:
 
 def idle_lines(found: StepFigures | None, now: int) -> list[str]:
     """As `idle_of`, for people."""
-    return [] if found is None else [printable(f"next      {note} ({_ago(now - found.now)})") for note in found.notes]
+    return [] if found is None else [printable(f"next      {note} ({ago(now - found.now)})") for note in found.notes]
 
 
 def mode_lines(pipeline: Pipeline, found: StepFigures | str | None, record: RolloutRecord | None) -> list[str]:
@@ -124,19 +124,15 @@ def evaluated_text(found: StepFigures, record: RolloutRecord, now: int) -> str:
     """When, and as of when if autopilot has not read all."""
     written = now - (found.now if found.written is None else found.written)
     if record.state in ENDED:
-        return f"evaluated {_ago(now - found.now)}"
+        return f"evaluated {ago(now - found.now)}"
     if written > OLD_MS:
         return f"evaluated {span(written)} ago: autopilot doesn't run, or it can't evaluate (its log says why)"
     if written < now - found.now - OLD_MS:
         return (
-            f"evaluated {_ago(written)}, with what came until {span(now - found.now)} ago: autopilot runs, and catches up "
+            f"evaluated {ago(written)}, with what came until {span(now - found.now)} ago: autopilot runs, and catches up "
             f"({found.behind:,} records unread)"
         )
-    return f"evaluated {_ago(written)}"
-
-
-def _ago(ms: int) -> str:
-    return f"{span(ms)} ago" if ms >= A_SECOND else span(ms)
+    return f"evaluated {ago(written)}"
 
 
 def _labels(found: StepFigures) -> str:

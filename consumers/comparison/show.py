@@ -92,6 +92,7 @@ def decode_result(value: bytes, store: SchemaStore) -> dict[str, Any]:
     try:
         row: Any = fastavro.schemaless_reader(BytesIO(value[HEAD_BYTES:]), writer, _SCHEMA)
         time_text(row["window_start"])
+        time_text(row["updated_at"])
     # Bytes that aren't of the schema make fastavro raise whatever its reading code stumbles over.
     except Exception as fault:
         raise BadSchemaError(f"no result: {malformation(fault)}") from fault
@@ -214,7 +215,7 @@ def _heading(row: dict[str, Any]) -> str:
         f"{row[side]['model'][:_MAX_NAME_LENGTH]} version {row[side]['version']}" for side in ("primary", "shadow")
     )
     state = "final" if row["final"] else "open"
-    return f"{time_text(row['window_start'])}  {state}  {printable(' and '.join(models))}"
+    return f"{time_text(row['window_start'])} UTC  {state}  {printable(' and '.join(models))}"
 
 
 def _both(row: dict[str, Any]) -> tuple[str, str]:

@@ -66,7 +66,7 @@ def lines(pipeline: Pipeline, compared: Compared) -> Iterator[RenderableType]:
     """All that a person needs to know; the last line is the verdict."""
     row, about, found = whole_row(pipeline, compared), compared.about, compared.evaluated
     task = pipeline.comparison.task
-    yield Text(f"{time_text(about.start)} to {time_text(about.end)}  {printable(about.model)} {name_of(compared)}")
+    yield Text(f"{time_text(about.start)} to {time_text(about.end)} UTC  {printable(about.model)} {name_of(compared)}")
     for line in _counts(compared, row):
         yield Padding(Text(line), INDENT, expand=False)
     for reason, count in sorted(compared.progress.rejected.items()):

@@ -21,3 +21,8 @@ def span(ms: float) -> str:
         if ms >= size:
             return f"{ms / size:.3g} {unit}"
     return "just now"
+
+
+def ago(ms: float) -> str:
+    """How long ago something was: `12 min ago`, or `just now`."""
+    return f"{span(ms)} ago" if ms >= A_SECOND else span(ms)

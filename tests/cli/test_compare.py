@@ -1,9 +1,12 @@
 """`millstream compare` where it can't run, and its table; tests/comparison runs it."""
 
 import json
+import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +55,14 @@ def test_missing_package_is_named_with_what_to_install(tmp_path: Path, package: 
 
 
 def write_result(
-    scene_bootstrap: str, topic: str, events: Events, *, final: bool, start: int = START, pair: Pair = PAIR
+    scene_bootstrap: str,
+    topic: str,
+    events: Events,
+    *,
+    final: bool,
+    start: int = START,
+    pair: Pair = PAIR,
+    updated_at: int = 1,
 ) -> None:
     zeros = np.zeros(len(events.ids))
     columns = Columns(
@@ -66,7 +76,7 @@ def write_result(
     )
     whole = Partial(summarise(columns, 0.5), final=final)
     record = result(start, start + 3_600_000, pair, whole, pipeline="p", task="classification")
-    value = encode_result({**record, "updated_at": 1}, EVALUATION.reserved_id)
+    value = encode_result({**record, "updated_at": updated_at}, EVALUATION.reserved_id)
     produce(scene_bootstrap, topic, [(result_key(start, pair), value)])
 
 
@@ -74,13 +84,18 @@ def write_result(
 def test_newest_result_of_each_window_is_shown(tmp_path: Path, kafka: Broker) -> None:
     scene = comparison_scene(tmp_path, kafka)
     topic = scene.pipeline.comparison.evaluations
+    newest = time.time_ns() // 1_000_000 - 150_000
     for count, final in ((50, False), (100, True)):
-        write_result(kafka.bootstrap, topic, Events.make(count), final=final)
+        write_result(kafka.bootstrap, topic, Events.make(count), final=final, updated_at=newest)
     done = millstream("compare", tmp_path, "--show")
     assert done.returncode == 0, done.stderr
     *table, stopped, verdict = done.stdout.splitlines()
-    heading, counts, both, names, primary, shadow = table
-    assert heading == "2013-09-01 02:00:00  final  delay version 1 and delay version 2"
+    changed, heading, counts, both, names, primary, shadow = table
+    assert re.fullmatch(
+        rf"the results last changed at {datetime.fromtimestamp(newest // 1000, UTC):%F %T} UTC, \d(\.\d+)? min ago",
+        changed,
+    )
+    assert heading == "2013-09-01 02:00:00 UTC  final  delay version 1 and delay version 2"
     assert counts.startswith("  events 100, errors 0, labelled ")
     assert names.split() == ["auc", "log", "loss", "brier", "calibration", "error", "p95", "ms"]
     assert [line.split()[0] for line in (primary, shadow)] == ["primary", "shadow"]
