@@ -13,7 +13,7 @@ from millstream.consumers.cli.tail import as_json
 from millstream.consumers.demo.example import example_folder
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder
 from millstream.schemas.directory import DirectoryStore
-from millstream.schemas.records import OWN_SCHEMAS_FOLDER, ROLLOUT_DEAD_LETTER
+from millstream.schemas.records import OWN_SCHEMAS_FOLDER, PREDICTION, ROLLOUT_DEAD_LETTER
 from millstream.schemas.rollout_choices import RolloutChoice
 from millstream.schemas.rows import encode_row
 from millstream.topics.records import ReadRecord
@@ -79,6 +79,15 @@ def test_letter_of_a_pipeline_with_a_rollout_is_shown_with_its_event_and_its_mod
 def test_json_value_and_tombstone_are_shown_as_they_are() -> None:
     assert shown(b'{"a": [1, NaN]}')["value"] == {"a": [1, "NaN"]}
     assert shown(None)["value"] is None
+
+
+def test_time_is_a_number_in_json_and_iso_8601_in_avro() -> None:
+    moment = 1378012500000  # the prediction of docs/wire-format.md
+    page = (Path(__file__).parents[2] / "docs" / "wire-format.md").read_text()
+    [prediction] = re.findall(rf'^{{"event_id":"e1","event_time":{moment},.*$', page, re.MULTILINE)
+    assert shown(prediction.encode())["value"]["event_time"] == moment
+    in_avro = encode_row(PREDICTION.definition, PREDICTION.reserved_id, json.loads(prediction))
+    assert f'"event_time": {json.dumps(shown(in_avro)["value"]["event_time"])}' in page
 
 
 @pytest.mark.parametrize(
