@@ -99,7 +99,15 @@ def test_cluster_that_comes_back_with_empty_topics(tmp_path: Path, delivery: str
             assert "Traceback" not in worker.log
             service.file.with_name("lost.log").write_text(worker.log)
         with Worker(service.file, "--until-idle") as successor:
-            assert successor.wait(120) == 0
+            ended = successor.wait(120)
+            # The old worker may have written under a producer ID that the new cluster gives out again. Then the broker refuses
+            # the next worker's records, and the one after it goes on, as `millstream run` starts it.
+            assert ended == 0 or (delivery == "at_least_once" and "A new worker goes on" in successor.log), (
+                successor.log
+            )
+        if ended != 0:
+            with Worker(service.file, "--until-idle") as another:
+                assert another.wait(120) == 0
         found = Counter(map(id_of, service.predictions()))
         assert found.keys() == {f"event-{number:010d}" for number in range(EVENTS, 2 * EVENTS)}
         if delivery == "exactly_once":
