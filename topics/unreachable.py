@@ -42,7 +42,7 @@ def _refuses(host: str, port: str) -> bool:
         socket.create_connection((host, port), _CONNECT_TIMEOUT, all_errors=True).close()
     except ExceptionGroup as tried:  # one error for each address of the host
         return any(isinstance(error, ConnectionRefusedError) for error in tried.exceptions)
-    except (OSError, UnicodeError):  # the name has no address
+    except (OSError, OverflowError, UnicodeError):  # the name has no address, or the port is no port
         return False
     return False
 

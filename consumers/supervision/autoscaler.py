@@ -61,9 +61,15 @@ class Autoscaler:
             seen = Observation(now, fleet.size, settled=True, capacity=seen.capacity, partitions=None)
         decision, self._memory = decide(self._policy, self._memory, seen)
         return Status(
-            decision, fleet, ready, lag, self._done_rate, seen.capacity, self._estimate.utilisation,
+            decision,
+            fleet,
+            ready,
+            lag,
+            self._done_rate,
+            seen.capacity,
+            self._estimate.utilisation,
             self._measured_for(now, measured=ready > 0 and lag is not None),
-        )  # fmt: skip
+        )
 
     def _measured_for(self, now: float, *, measured: bool) -> float:
         if not measured:
