@@ -1,6 +1,7 @@
 """Runs events through a pipeline's mapping and model without Kafka, and tells what came of each."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -131,7 +132,13 @@ def _features(entry: TensorInput, tensor: npt.NDArray[Any] | Ragged, row: int) -
     if isinstance(tensor, Ragged):
         return _listed(tensor.values[tensor.offsets[row] : tensor.offsets[row + 1]])
     elements = _listed(np.asarray(tensor[row], tensor.dtype).reshape(-1))
-    return elements if entry.array else dict(zip(entry.fields, elements, strict=True))
+    return elements if entry.array else dict(zip(_names(entry.fields), elements, strict=True))
+
+
+def _names(fields: Sequence[str]) -> Sequence[str]:
+    """The elements' names: their fields, and the element's number behind a field that fills several."""
+    count = Counter(fields)
+    return [path if count[path] == 1 else f"{path} ({number})" for number, path in enumerate(fields, 1)]
 
 
 def _value(output: Any) -> Any:

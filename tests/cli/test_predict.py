@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -17,9 +19,6 @@ from tests.consumers.python_service import python_service
 from tests.consumers.service import flights_service
 from tests.native import with_native
 from tests.topics.letters import a_letter, write_letters
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
 EVENTS = example_folder() / "events.jsonl"
@@ -46,6 +45,26 @@ def test_features_are_the_events_fields_and_outputs_are_the_models(
             "route": np.array([list(one["features"]["route"].values())], object),
         }
         assert one["outputs"]["late_probability"] == pytest.approx(float(model.run(None, inputs)[0].item()), abs=1e-6)
+
+
+def test_a_field_may_fill_several_elements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
+    [mapping] = re.findall(r"^One field may fill several elements,.*\n\n```yaml\n((?:- .*\n)+)```$", page, re.MULTILINE)
+    json_events = {"format": "json", "event_id": "id"}
+    service = python_service(
+        tmp_path, NOWHERE, 'return {"y": inputs["times"][:, 0]}', input=json_events, with_topics=False
+    )
+    config = tmp_path / "models" / "number" / "1" / "config.yaml"
+    config.write_text(f"inputs:\n{mapping}outputs: [{{tensor: y}}]\n")
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"id": "a", "sold_at": "2026-11-26T17:30:00Z", "store": 205, "amount": 2.5}\n')
+    [found] = predicted(capsys, str(service.file), str(events))
+    assert found["features"] == {
+        "times": {"sold_at (1)": 17.0, "sold_at (2)": 3.0},
+        "numbers": {"store": 205.0, "amount": 2.5},
+        "store_index": {"store": 1},
+    }
+    assert found["outputs"] == {"y": 17.0}
 
 
 def test_avro_union_of_number_and_text_fills_a_tensor_with_type_any(
