@@ -20,6 +20,7 @@ from millstream.consumers.scaffold.unused import unused
 from millstream.inference.mapping import PLACEHOLDER
 from millstream.inference.repository import CONFIG_FILE
 from millstream.pipeline.printable import printable
+from millstream.schemas.wording import counted
 
 COPIED = ("pipeline.yaml", "schemas", "models", "events.jsonl")
 MAX_NAME = 100  # characters of the pipeline's name: topics have its name with more behind it
@@ -141,8 +142,7 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
 
 def _counted(sample: Sample) -> str:
     """ "1 event", "20 events", "the first 200 events" where the sample may have more."""
-    count = len(sample.events)
-    return f"{'the first ' if sample.is_full else ''}{count} event{'' if count == 1 else 's'}"
+    return f"{'the first ' if sample.is_full else ''}{counted(len(sample.events), 'event')}"
 
 
 def _not_read(model: ModelFile, name: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from millstream.inference.optimizing.differences import Agreement, NumberDifference
 from millstream.inference.optimizing.quality import Quality
 from millstream.inference.profiling.size_profile import SizeProfile
+from millstream.schemas.wording import counted
 
 Table = list[list[str]]
 NOISE = 0.05  # of a call's time: a smaller difference means nothing
@@ -98,18 +99,14 @@ def _speed_in_words(report: Report) -> str:
     others: dict[str, list[str]] = {}  # another verdict -> the sizes that have it
     for size in smaller:
         if (word := _word(factors[size])) != verdict_on_full:
-            others.setdefault(word, []).append(f"{_counted(size)} ({factors[size]:.2f} times)")
-    said = f"{verdict_on_full}: a call with {_counted(full)} takes {factors[full]:.2f} times as long"
+            others.setdefault(word, []).append(f"{counted(size, 'event')} ({factors[size]:.2f} times)")
+    said = f"{verdict_on_full}: a call with {counted(full, 'event')} takes {factors[full]:.2f} times as long"
     but = [f"{word} with {' and '.join(sizes)}" for word, sizes in others.items()]
     return ", but ".join([said, *([", and ".join(but)] if but else [])])
 
 
 def _word(factor: float) -> str:
     return "slower" if factor > 1 + NOISE else "faster" if factor < 1 - NOISE else "about as fast"
-
-
-def _counted(events: int) -> str:
-    return "1 event" if events == 1 else f"{events:,} events"
 
 
 def _by_size(report: Report) -> tuple[dict[int, SizeProfile], dict[int, SizeProfile]]:
@@ -144,14 +141,13 @@ def _speed(report: Report) -> Table:
     rows.append(["file, bytes", *(f"{size:,}" for size in report.bytes), f"{report.bytes[1] / report.bytes[0]:.2f}"])
     for size in sorted(before.keys() & after.keys()):
         old, new = before[size], after[size]
-        plural = "s" if size > 1 else ""
         rows.append(
             [f"events/s, batch of {size:,}", f"{old.rate:,.0f}", f"{new.rate:,.0f}", f"{new.rate / old.rate:.2f}"]
         )
         for name, ours, theirs in (("p50", old.p50, new.p50), ("p99", old.p99, new.p99)):
             rows.append(
                 [
-                    f"{name} of {size:,} event{plural}, ms",
+                    f"{name} of {counted(size, 'event')}, ms",
                     f"{ours * 1e3:.3f}",
                     f"{theirs * 1e3:.3f}",
                     f"{theirs / ours:.2f}",

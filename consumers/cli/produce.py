@@ -18,6 +18,7 @@ from millstream.consumers.sink.dead_letter_sink import RECORD_OVERHEAD
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.paths import parse_path, value_at
 from millstream.schemas.rows import RowError, encode_json_row, encode_row
+from millstream.schemas.wording import counted
 from millstream.topics.admin import Admin, largest_records
 from millstream.topics.errors import RecordTooLargeError, TopicError
 from millstream.topics.records import RecordWriter
@@ -49,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
         rows = _Rows(args.skip)
         end = _written(writer, lambda: _write_all(write, lines, encode, key, args, rows))
         skipped = f", {len(rows.bad):,} bad rows skipped" if rows.bad and args.skip_bad else ""
-        written = ("event" if labels is None else "label") + ("" if writer.delivered == 1 else "s")
-        print(f"{writer.delivered:,} {written} written to {topic}{skipped}")
+        written = counted(writer.delivered, "event" if labels is None else "label")
+        print(f"{written} written to {topic}{skipped}")
     if end is None and (args.skip_bad or not rows.bad):
         return 0
     if end:

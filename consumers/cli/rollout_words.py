@@ -27,6 +27,7 @@ from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable
 from millstream.pipeline.rollout_section import BASELINE, Rollout
 from millstream.pipeline.shares import SLOTS
+from millstream.schemas.wording import counted
 
 PIPED_WIDTH: Final = 1000  # columns of output that doesn't go to a terminal: one line per change, for `grep`
 MOST_REASON: Final = 160  # characters in the history: one sentence, as autopilot writes it
@@ -346,7 +347,7 @@ def _history_row(own: Seen) -> Sequence[str]:
         return ("-", "-", "-", "-", "-", "-", "-", what)
     before = f"{_listed(record.before_shares)} {record.before_state}" if record.before_state else "-"
     named = len(record.keys) + sum(len(each.values) for each in record.fields)
-    overrides = f", {named} override{'' if named == 1 else 's'}" if named else ""
+    overrides = f", {counted(named, 'override')}" if named else ""
     after = f"{_listed(record.shares)} {record.state}{overrides}" if own.counts else "refused"
     reason = shorten(record.reason, MOST_REASON, placeholder=" ...") if own.counts else own.problem or "written twice"
     action = f"{record.action} (emergency)" if record.emergency else record.action

@@ -28,6 +28,7 @@ from millstream.consumers.worker.model_wait import fetch_models
 from millstream.consumers.worker.plan import Plan, group_of, make_plan
 from millstream.consumers.worker.worker import Worker
 from millstream.pipeline.pipeline import Pipeline
+from millstream.schemas.wording import counted
 from millstream.topics.admin import Admin, refuse_unfit_broker, require, roles
 from millstream.topics.broker_probe import BrokerProbe
 from millstream.topics.group import refuse_foreign_group
@@ -181,7 +182,7 @@ def _stop_on_signals(worker: Worker, drain_timeout: float) -> None:
                 "%s: draining: the worker finishes and commits its %s in flight, with the batch that runs, for at most "
                 "%g s (limits.drain_timeout). A second %s stops it at once: the next worker then reads again what isn't done",
                 name,
-                "1 event" if in_flight == 1 else f"{in_flight} events",
+                counted(in_flight, "event"),
                 drain_timeout,
                 name,
             )

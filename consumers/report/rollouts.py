@@ -13,6 +13,7 @@ from millstream.consumers.rollout.change_text import change_text
 from millstream.consumers.rollout.judging import breaches
 from millstream.consumers.rollout.progress import ENDED
 from millstream.consumers.rollout.verdicts import NO_DATA, estimate_text, interval_text, name_of, outcome_word
+from millstream.schemas.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -98,7 +99,7 @@ def _of_candidate(found: CandidateVerdicts) -> str:
     good = [each for each in found.verdicts if outcome_word(each) == "pass"]
     open_ = [each for each in found.verdicts if each.outcome == "undecided"]
     rest = len(found.verdicts) - len(good) - len(open_)  # segments that only guard
-    unknown = f"; nothing is known yet of {rest} segment{'s' if rest > 1 else ''}" if rest else ""
+    unknown = f"; nothing is known yet of {counted(rest, 'segment')}" if rest else ""
     if open_:
         return (
             f"not decided yet: {len(good)} of {len(good) + len(open_)} metrics are good enough, open: "

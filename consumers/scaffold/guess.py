@@ -8,6 +8,7 @@ from typing import Any
 from millstream.consumers.scaffold.model_file import ModelFile, ModelInput
 from millstream.consumers.scaffold.survey import Found
 from millstream.inference.mapping import PLACEHOLDER
+from millstream.schemas.wording import counted
 
 ID_NAMES = ("event_id", "id", "uuid", "key")  # in order of preference; and names that end in _id
 MAX_HINTS = 5  # fields that are named as possible ones
@@ -170,7 +171,7 @@ def _list(entry: ModelInput, width: int | None, found: Mapping[str, Found]) -> I
         return InputGuess(entry.tensor, entry.dtype, fields, options, True)
     longest = max(one.lengths)
     options["max_length"] = 1 << longest.bit_length()
-    why = f"the longest list of the sample has {longest} item{'' if longest == 1 else 's'}"
+    why = f"the longest list of the sample has {counted(longest, 'item')}"
     return InputGuess(entry.tensor, entry.dtype, fields, options, True, why)
 
 
