@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from millstream.consumers.comparison import metrics as m
 from millstream.consumers.comparison.falling_behind import FallingBehind
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from millstream.schemas.store import SchemaStore
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 MAX_TURN = 0.05  # seconds of an update's work, after which the loop's other work has as much time
 
@@ -144,7 +142,7 @@ class Updates:
         await self._take_turns(assignment)
         await self._wait_for(write(self._streams.chunks, partition, self._joins.clean_up(partition)))
 
-    async def _wait_for(self, writes: Awaitable[T]) -> T:
+    async def _wait_for(self, writes: Awaitable[Any]) -> Any:
         """Wait without counting the time as work: the loop's other work goes on meanwhile."""
         began = time.monotonic()
         found = await writes
