@@ -1,4 +1,4 @@
-"""The classes that the stages pass on, with events as columns. No stage can change what it got."""
+"""The classes that the stages pass on, with events as columns. Their fields can't be set."""
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -88,9 +88,9 @@ class DecodedBatch:
         return np.isin(self.places, [place for place, partition in self.partitions.items() if partition in partitions])
 
 
-class BatchSlice(
-    NamedTuple
-):  # here and below: a frozen dataclass takes up to 3 us to create, and a batch needs several
+# `BatchSlice`, `MicroBatch` and `BatchResult` are tuples, because a frozen dataclass takes up to 3 us to create, and each batch
+# needs several of them.
+class BatchSlice(NamedTuple):
     """A range of a block's records, and the range of their events."""
 
     block: DecodedBatch

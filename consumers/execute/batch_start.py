@@ -20,7 +20,7 @@ LIKE_SECONDS = range(631_152_000, 4_102_444_800)
 
 @dataclass(slots=True)
 class Work:
-    """The events of a micro-batch that run. Nothing changes it, see `MicroBatch`."""
+    """The events of a micro-batch that run. Nothing changes it; to check that (`frozen`) would take a microsecond each time."""
 
     batch: MicroBatch
     inputs: Inputs  # of the events that run

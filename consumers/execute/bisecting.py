@@ -172,7 +172,7 @@ class BisectingExecutor:
 
     def run(self, inputs: Inputs) -> Result:
         """Run a micro-batch. Returns and raises: see `Bisection.steps`."""
-        steps, part = None, inputs
+        steps, part = None, inputs  # `AsyncRunner` does the same with coroutines
         if not self._bisection.runs_whole(rows_of(inputs)):
             steps = self._bisection.steps(inputs)
             part = next(steps)

@@ -16,7 +16,7 @@ from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import Watchdog
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _InModel:
     """Names a batch that runs. The name is made only if the batch hangs."""
 

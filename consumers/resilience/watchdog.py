@@ -42,7 +42,9 @@ def watch(subject: Callable[[], Subject | None], patience: float, give_up: GiveU
             time.sleep(POLL_INTERVAL)
             # It counts looks instead of seconds, because nothing makes progress while the whole process is stopped.
             before, seen = seen, subject()
-            looks = looks + 1 if seen == before else 0
+            # Only the numbers are compared: a name may be an object that can't be compared.
+            stands = seen is not None and before is not None and seen[1] == before[1]
+            looks = looks + 1 if stands else 0
             if seen is not None and looks * POLL_INTERVAL >= patience:
                 give_up(str(seen[0]), patience)
                 return

@@ -164,10 +164,11 @@ class Writer:
         watermark or none is.
         """
         below = [pair for one in answers for pair in self._watermark.done(one.number, (one, ends))]
-        of_message: NextOffsets | None = None
+        last_ends: NextOffsets | None = None
         for done, written_ends in below:
-            if written_ends is not of_message:  # the results of a message have the same
-                of_message, its_ends = written_ends, self._assignment.kept(written_ends)
+            # All results of a message have the same object. Which offsets are kept changes in this thread only, not here.
+            if written_ends is not last_ends:
+                last_ends, its_ends = written_ends, self._assignment.kept(written_ends)
                 self._note_ends(its_ends)
             self._records += done.batch.records
             self._bytes += done.batch.bytes

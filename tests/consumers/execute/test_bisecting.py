@@ -131,7 +131,7 @@ def test_outage_is_not_bisected() -> None:
 
 def test_good_micro_batch_runs_once_and_is_not_copied() -> None:
     inputs = inputs_of(8)
-    executor = NegatingExecutor(lambda given: np.testing.assert_(np.shares_memory(given["x"], inputs["x"])))
+    executor = NegatingExecutor(lambda given: np.testing.assert_(given is inputs))
     isolation(executor.run).run(inputs)
     assert executor.sizes == [8]
 

@@ -20,6 +20,26 @@ def test_call_that_does_not_come_back_is_given_up_by_name() -> None:
     assert dog.watched("commit", lambda: said.get(timeout=30)) == ("commit", 0.05)
 
 
+class Incomparable:
+    """Like a dataclass with arrays."""
+
+    def __eq__(self, _other: object) -> bool:
+        raise ValueError("ambiguous")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        return "commit"
+
+
+def test_names_need_not_be_comparable() -> None:
+    said = SimpleQueue[str]()
+    dog = Watchdog(0.05, lambda name, _: said.put(name))
+    for _ in range(20):
+        dog.watched(Incomparable(), lambda: threading.Event().wait(0.01))
+    assert dog.watched(Incomparable(), lambda: said.get(timeout=30)) == "commit"
+
+
 def test_calls_that_come_back_are_not_given_up() -> None:
     given_up = threading.Event()
     dog = Watchdog(0.5, lambda *_: given_up.set())
