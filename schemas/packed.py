@@ -294,4 +294,6 @@ def lengths_of(strings: Sequence[bytes | None]) -> Ints:
     """The length of each string in bytes; 0 for null."""
     if isinstance(strings, Packed):
         return strings.lengths
+    if not any(strings):  # all are null, or empty
+        return np.zeros(len(strings), np.int64)
     return np.fromiter((len(string or b"") for string in strings), np.int64, len(strings))

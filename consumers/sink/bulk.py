@@ -196,7 +196,7 @@ class Bulk:
         return taken
 
     def _produce_each(
-        self, opened: int, values: Packed, keys: Packed, without: Sequence[int], headers: HeaderRows
+        self, opened: int, values: Packed, keys: Packed, without: list[int] | slice, headers: HeaderRows
     ) -> int:
         lengths = keys.lengths.copy()
         lengths[without] = -1
@@ -237,10 +237,13 @@ def log_one_by_one(why: LookupError) -> None:
         log.info("records are handed to the Kafka client one by one, which takes more CPU: %s", why)
 
 
-def _keys(keys: Sequence[bytes | None]) -> tuple[Packed, list[int]]:
+def _keys(keys: Sequence[bytes | None]) -> tuple[Packed, list[int] | slice]:
     """The keys, and the rows of those that are null."""
     if isinstance(keys, Packed):
         return keys, []
+    if keys.count(None) == len(keys):  # as of a producer that sets none
+        nothing = np.zeros(len(keys), np.int64)
+        return Packed(np.empty(0, np.uint8), nothing, nothing), slice(None)
     without = [row for row, key in enumerate(keys) if key is None]
     return Packed.of([key or b"" for key in keys] if without else cast("Sequence[bytes]", keys)), without
 

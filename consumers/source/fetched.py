@@ -145,6 +145,8 @@ def _strings(buffer: npt.NDArray[np.uint8], lengths: Ints, nulls: int) -> "Packe
     """The strings that lie end to end in the buffer; a null has the length -1."""
     if not nulls:
         return Packed(buffer, lengths.cumsum() - lengths, lengths)
+    if nulls == len(lengths):  # such as the keys of a producer that sets none
+        return [None] * nulls
     there = lengths.clip(0)
     strings = Packed(buffer, there.cumsum() - there, there)
     return [None if length < 0 else string for string, length in zip(strings, lengths.tolist(), strict=True)]
