@@ -9,6 +9,7 @@ from millstream.topics.errors import BrokerUnreachableError
 
 _CONSEQUENT_ERRORS = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}  # they follow from another error
 _CONNECT_TIMEOUT = 1.0  # seconds
+_DEFAULT_PORT = "9092"  # the client's, too
 _ADVICE = {
     KafkaError._AUTHENTICATION: "Correct the user, the password or the mechanism under `kafka.client` in the pipeline file",
     KafkaError._SSL: "Check the certificates and `security.protocol` under `kafka.client` in the pipeline file",
@@ -17,7 +18,10 @@ _ADVICE = {
 
 
 def unreachable(bootstrap: str, error: KafkaError, causes: Sequence[KafkaError] = ()) -> BrokerUnreachableError:
-    """The error for a broker that does not answer: with its cause, if the client has reported one to its `error_cb`."""
+    """The error for a broker that does not answer: with its cause, if the client has reported one to its `error_cb`.
+
+    It may block for a second per address, see `_refuses`.
+    """
     cause = _first_cause(error, causes)
     if cause.code() == KafkaError._RESOLVE or are_unknown(bootstrap):
         told = _ADVICE[KafkaError._RESOLVE]
@@ -41,7 +45,8 @@ def _refuses(host: str, port: str) -> bool:
     try:
         socket.create_connection((host, port), _CONNECT_TIMEOUT, all_errors=True).close()
     except ExceptionGroup as tried:  # one error for each address of the host
-        return any(isinstance(error, ConnectionRefusedError) for error in tried.exceptions)
+        kinds = {type(error) for error in tried.exceptions}
+        return ConnectionRefusedError in kinds and TimeoutError not in kinds  # a firewall lets a connection time out
     except (OSError, OverflowError, UnicodeError):  # the name has no address, or the port is no port
         return False
     return False
@@ -61,8 +66,10 @@ def are_unknown(bootstrap: str) -> bool:
 def _addresses(bootstrap: str) -> Iterator[tuple[str, str]]:
     """Host and port of each broker."""
     for address in bootstrap.split(","):
-        host, _, port = address.strip().rpartition("://")[2].rpartition(":")
-        yield host.strip("[]"), port
+        own = address.strip().rpartition("://")[2]
+        host, colon, port = own.rpartition(":")
+        has_port = colon and not own.endswith("]")
+        yield (host if has_port else own).strip("[]"), port if has_port else _DEFAULT_PORT
 
 
 def cause_of(error: KafkaError, causes: Sequence[KafkaError]) -> str:

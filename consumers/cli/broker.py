@@ -15,7 +15,7 @@ from millstream.topics.local.kafka import LocalKafka
 from millstream.topics.local.kafka_jars import are_fetched, missing_for_kafka
 
 STARTING = "Starting Apache Kafka ..."
-FETCHING = "Starting Apache Kafka. This first time, Maven downloads it: 43 MB ..."
+FETCHING = "Starting Apache Kafka. Maven downloads it first: 43 MB ..."
 REAL = """Apache Kafka runs on {bootstrap}. {data}
 Use it in another terminal:
     export KAFKA_BOOTSTRAP={bootstrap}

@@ -9,6 +9,8 @@ from millstream.schemas.paths import Every, Step, parse_path, text_of, value_at
 from millstream.schemas.wording import meant
 
 MAX_SURVEYED = 200  # events that are searched for a similar path
+SHORT_LISTS = " Their lists are shorter, or have no value there."
+EMPTY_LISTS = " Their lists are empty."
 
 
 class MissingFields:
@@ -35,8 +37,14 @@ class MissingFields:
             return
         surveyed = survey(self._surveyed)
         for path in self._absent:
-            advice = _advice(path, surveyed)
+            advice = EMPTY_LISTS if self._has_empty_lists(path) else _advice(path, surveyed)
             yield f"warning: field {path} was missing or null in {self._events} of {self._events} events.{advice}"
+
+    def _has_empty_lists(self, path: str) -> bool:
+        """Whether the path leads into lists that are empty in all events: these don't show what their items would be."""
+        to_list = [*takewhile(lambda step: isinstance(step, str), parse_path(path).steps)]
+        lists = [value_at(event, to_list) for event in self._surveyed]
+        return [] in lists and not any(lists)
 
 
 def _advice(path: str, surveyed: Collection[str]) -> str:
@@ -46,7 +54,7 @@ def _advice(path: str, surveyed: Collection[str]) -> str:
     if own in surveyed:
         return ""
     there = [near for near in (_with_indices(found, steps) for found in surveyed) if near.count("[]") <= 1]
-    return " Their lists are shorter, or have no value there." if own in there else meant(own, there)
+    return SHORT_LISTS if own in there else meant(own, there)
 
 
 def _with_indices(found: str, steps: Sequence[Step]) -> str:

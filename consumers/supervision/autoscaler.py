@@ -32,7 +32,7 @@ class Status:
     done_rate: float  # events per second that all workers together process
     capacity: float | None  # events per busy second of one worker
     utilisation: float  # share of their time during which the workers were busy
-    measured_for: float  # seconds since when a worker has been ready and the lag known, without a break
+    trend_known_for: float  # seconds since when a worker has been ready and the lag known, without a break
 
 
 class Autoscaler:
@@ -44,7 +44,7 @@ class Autoscaler:
         self._estimate = CapacityEstimate()
         self._before: dict[int, tuple[int, float, Counters]] = {}  # by worker number: pid, when, counters
         self._done_rate = 0.0
-        self._measured_since: float | None = None
+        self._trend_known_since: float | None = None
 
     def step(self, now: float, fleet: Fleet, lag: LagLook | None) -> Status:
         """Take new readings at time `now` (seconds); returns the decision and its inputs."""
@@ -68,15 +68,15 @@ class Autoscaler:
             self._done_rate,
             seen.capacity,
             self._estimate.utilisation,
-            self._measured_for(now, measured=ready > 0 and lag is not None),
+            self._trend_known_for(now, known=ready > 0 and lag is not None),
         )
 
-    def _measured_for(self, now: float, *, measured: bool) -> float:
-        if not measured:
-            self._measured_since = None
-        elif self._measured_since is None:
-            self._measured_since = now
-        return 0.0 if self._measured_since is None else now - self._measured_since
+    def _trend_known_for(self, now: float, *, known: bool) -> float:
+        if not known:
+            self._trend_known_since = None
+        elif self._trend_known_since is None:
+            self._trend_known_since = now
+        return 0.0 if self._trend_known_since is None else now - self._trend_known_since
 
     def _measure(self, readings: Mapping[int, Reading], *, behind: bool) -> None:
         """Update the capacity estimate with what each worker did since its last reading."""

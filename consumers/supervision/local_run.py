@@ -14,10 +14,11 @@ from millstream.consumers.supervision.autoscaler import Autoscaler, Fleet, Statu
 from millstream.consumers.supervision.child import CommandProcess
 from millstream.consumers.supervision.merged_metrics import MergedCollector, StatusCollector
 from millstream.consumers.supervision.reading import Reading, reading_of
-from millstream.consumers.supervision.run_screen import Screen, counted
+from millstream.consumers.supervision.run_screen import Screen
 from millstream.consumers.supervision.scaling import Policy
 from millstream.consumers.supervision.supervisor import Supervisor
 from millstream.pipeline.pipeline import Pipeline
+from millstream.schemas.wording import counted
 
 DECISION_INTERVAL = 1.0  # seconds between two decisions
 POLL_INTERVAL = 0.1  # seconds between two checks of the workers
@@ -127,7 +128,7 @@ class LocalRun:
             self._supervisor.resize(status.decision.workers, now)
         self._screen.end_line()
         self._screen.say(
-            f"draining {counted(self._supervisor.running)}: they finish and commit their events in flight, for at most "
+            f"draining {counted(self._supervisor.running, 'worker')}: they finish and commit their events in flight, for at most "
             f"{self._pipeline.limits.drain_timeout:g} s (limits.drain_timeout). A second {self._stopped_by} stops them at once"
         )
 
@@ -149,8 +150,8 @@ class LocalRun:
         if not self._totals:
             return
         totals, uncounted = total(self._totals), max(self._started - len(self._totals), 0)
-        lost = f"; without {counted(uncounted)} that ended without a count" if uncounted else ""
-        self._screen.say(f"{totals} (of {counted(len(self._totals))}{lost})")
+        lost = f"; without {counted(uncounted, 'worker')} that ended without a count" if uncounted else ""
+        self._screen.say(f"{totals} (of {counted(len(self._totals), 'worker')}{lost})")
         if (advice := totals.advice(self._pipeline.named)) is not None:
             self._screen.say(advice)
 
@@ -177,5 +178,5 @@ class RunHealth(Health):
         status = self._status()
         if status is None:
             return False, "not ready: starting"
-        text = f"{status.ready} ready of {counted(status.fleet.size)}; {status.decision.reason}"
+        text = f"{status.ready} ready of {counted(status.fleet.size, 'worker')}; {status.decision.reason}"
         return self.ready, text

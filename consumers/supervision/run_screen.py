@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from millstream.consumers.supervision.autoscaler import Status
+from millstream.schemas.wording import counted
 from millstream.topics.lag_trend import WINDOW_SECONDS, drain_text
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -93,7 +94,7 @@ def _about(status: Status, problem: str) -> object:
 def status_text(status: Status, problem: str) -> str:
     """The status line: number of workers, rates, lag, and the decision with its reason."""
     lag = status.lag
-    size = f"{status.ready}/{counted(status.fleet.size)}"
+    size = f"{status.ready}/{counted(status.fleet.size, 'worker')}"
     if status.fleet.draining:
         size += f", {status.fleet.draining} drain"
     if lag is None:
@@ -102,7 +103,7 @@ def status_text(status: Status, problem: str) -> str:
     age = "?" if lag.seconds is None else f"{lag.seconds:.1f}"
     behind = lag.seconds is not None and lag.seconds >= MIN_BACKLOG_SECONDS
     # Before, the trend is also of the time in which no worker was ready, and says that the lag doesn't shrink.
-    known = status.measured_for >= WINDOW_SECONDS
+    known = status.trend_known_for >= WINDOW_SECONDS
     drain = f", {_drain(lag.drain)}" if behind and known and lag.drain is not None else ""
     return (
         f"{size}, {status.utilisation:.0%} busy  in {arrival}/s out {status.done_rate:,.0f}/s  "
@@ -112,8 +113,3 @@ def status_text(status: Status, problem: str) -> str:
 
 def _drain(seconds: float) -> str:
     return "not catching up" if math.isinf(seconds) else f"drained in {drain_text(seconds)}"
-
-
-def counted(workers: int) -> str:
-    """ "1 worker", "2 workers"."""
-    return f"{workers} worker{'' if workers == 1 else 's'}"

@@ -572,13 +572,17 @@ def test_path_that_no_event_has_is_warned_of_with_the_nearest_one(
         ("parcels[0].dmis[1]", " Did you mean `parcels[0].dims[1]`?"),
         ("parcels.kg", " Did you mean `parcels[].kg`?"),
         ("note", ""),  # it is there, but null
+        ("tags[0]", " Their lists are empty."),
     ],
 )
 def test_path_that_is_right_but_finds_nothing_is_not_corrected(
     path: str, advice: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "ship"
-    events = [{"id": f"e{n}", "n": n, "note": None, "parcels": [{"kg": n, "dims": [n, n + 2]}]} for n in range(3)]
+    events = [
+        {"id": f"e{n}", "n": n, "note": None, "tags": [], "tag_ids": [n], "parcels": [{"kg": n, "dims": [n, n + 2]}]}
+        for n in range(3)
+    ]
     own = write_events(tmp_path, events)
     made(folder, "--model", model(tmp_path / "m.onnx", [("n", TensorProto.FLOAT, [1])]), "--sample", own)
     config = folder / "models/ship/1/config.yaml"

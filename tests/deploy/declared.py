@@ -62,7 +62,7 @@ def _run_registry() -> CollectorRegistry:
     look = LagLook(0.0, [lag], {("t", 0): trend}, trend)
     decision = Decision(1, "hold", "because", needed=1)
     status = Status(
-        decision, Fleet(1, 0, {}), ready=1, lag=look, done_rate=1.0, capacity=1.0, utilisation=0.5, measured_for=9.0
+        decision, Fleet(1, 0, {}), ready=1, lag=look, done_rate=1.0, capacity=1.0, utilisation=0.5, trend_known_for=9.0
     )
     registry = CollectorRegistry()
     registry.register(LagCollector("p", "g", lambda: look))

@@ -84,10 +84,12 @@ def pipeline_files(journey: Journey) -> None:
 def addresses(journey: Journey) -> None:
     """Nothing listens there, or the host has no such name."""
     nobody = "KAFKA_BOOTSTRAP=127.0.0.1:1 millstream"
-    start = "Start one (`millstream broker`), correct `kafka.bootstrap` in the pipeline file"
+    start = (
+        "Nothing listens there. Start a broker (`millstream broker`), or correct `kafka.bootstrap` in the pipeline file"
+    )
     refused(journey, f"{nobody} topics show good", "127.0.0.1:1", start)
     refused(journey, f"{nobody} check good", "127.0.0.1:1", start)
-    refused(journey, f"{nobody} lag good", "127.0.0.1:1", "Start one (`millstream broker`)")
+    refused(journey, f"{nobody} lag good", "127.0.0.1:1", "Start a broker (`millstream broker`)")
     refused(
         journey,
         "KAFKA_BOOTSTRAP=no-such-host.invalid:9092 millstream topics show good",

@@ -24,7 +24,9 @@ def test_host_without_an_address_is_told_also_if_the_client_does_not_say_so(host
     assert said.endswith("Correct the host's name in `kafka.bootstrap` of the pipeline file.")
 
 
-@pytest.mark.parametrize("hosts", ["127.0.0.1:1", "nohost.invalid:1,localhost:2", "[::1]:9092"])
+@pytest.mark.parametrize(
+    "hosts", ["127.0.0.1:1", "nohost.invalid:1,localhost:2", "[::1]:9092", "localhost", "[::1]", "localhost:99999"]
+)
 def test_host_with_an_address_does_not_answer(hosts: str) -> None:
     assert str(unreachable(hosts, KafkaError(KafkaError._TRANSPORT))).startswith(
         f"no Kafka broker answers at {hosts} ("

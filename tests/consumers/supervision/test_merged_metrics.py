@@ -49,7 +49,7 @@ def test_decision_is_told_as_numbers() -> None:
     fleet = Fleet(2, 0, {})
     decision = Decision(3, "up", "2 -> 3: because", needed=5, stuck=1)
     status = Status(
-        decision, fleet, ready=2, lag=None, done_rate=10.0, capacity=500.0, utilisation=0.75, measured_for=0.0
+        decision, fleet, ready=2, lag=None, done_rate=10.0, capacity=500.0, utilisation=0.75, trend_known_for=0.0
     )
     registry = CollectorRegistry()
     registry.register(StatusCollector("flights", lambda: status, lambda: 4))
