@@ -136,7 +136,9 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
     if not kept and (left := list(unused(found, used, len(events)))):
         print("\nThese fields of the events fill no input:")
         print("\n".join(f"- {printable(line)}" for line in left))
-    print(f"\nNext:\n\ncd {folder}\n{commands}")
+    is_open = PLACEHOLDER in (version / CONFIG_FILE).read_text(encoding="utf-8")
+    first = f" replace each {PLACEHOLDER} in models/{name}/1/{CONFIG_FILE}, then" if is_open else ""
+    print(f"\nNext:{first}\n\ncd {folder}\n{commands}")
     return 0
 
 

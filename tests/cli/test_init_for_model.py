@@ -605,3 +605,13 @@ def test_of_several_fields_with_times_as_text_none_is_guessed(tmp_path: Path) ->
     events = [{"id": f"e{number}", "amount": number, "begun": at, "ended": at} for number in range(5)]
     pipeline, _ = made(tmp_path / "two", "--model", file, "--sample", write_events(tmp_path, events))
     assert "event_time" not in pipeline["input"]
+
+
+def test_next_step_is_to_fill_in_what_could_not_be_guessed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = model(tmp_path / "m.onnx", [("n", TensorProto.FLOAT, [1]), ("weight", TensorProto.FLOAT, [1])])
+    own = write_events(tmp_path, [{"id": "a", "n": 1}, {"id": "b", "n": 2}])
+    assert cli.run(["init", str(tmp_path / "open"), "--model", str(file), "--sample", str(own)]) == 0
+    assert "\nNext: replace each TODO in models/open/1/config.yaml, then\n\ncd " in capsys.readouterr().out
+    events = [{"id": "a", "n": 1, "weight": 1.5}, {"id": "b", "n": 2, "weight": 2.5}]
+    made(tmp_path / "whole", "--model", file, "--sample", write_events(tmp_path, events))
+    assert "\nNext:\n\ncd " in capsys.readouterr().out
