@@ -1,6 +1,6 @@
 """Makes a tensor's input of its entry in config.yaml."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import isnan, nan
 from pathlib import Path
 from typing import Any
@@ -121,9 +121,14 @@ def _conversion(entry: InputMapping, options: FieldOptions, place: Place, folder
     """The conversion of one field. `options`: the field's own; they are the entry's for an array field."""
     if options.tokenizer is not None:
         return Conversion(splitter=_tokenizer(entry, options.tokenizer, options.missing, place, folder))
-    missing = _missing(options.missing, entry.dtype, place("missing"))
     if options.vocabulary is not None:
-        return Conversion(_vocabulary(entry.dtype, options, place, folder), missing)
+        entries = read_entries(options.vocabulary, folder, place("vocabulary"))
+        _check_index(options.missing, entries, place("missing"))
+        _need_number(entry.dtype, place("vocabulary"), "a vocabulary makes an index of a value")
+        return Conversion(
+            Vocabulary(entries, options.unknown), _missing(options.missing, entry.dtype, place("missing"))
+        )
+    missing = _missing(options.missing, entry.dtype, place("missing"))
     if options.time is not None or options.part is not None:
         return Conversion(_time(entry.dtype, options, place), missing)
     if options.type is not None:
@@ -145,9 +150,13 @@ def _time(dtype: str, options: FieldOptions, place: Place) -> Converter:
     return Time(options.time or "", options.part or "epoch", dtype in _INTS)
 
 
-def _vocabulary(dtype: str, options: FieldOptions, place: Place, folder: Path) -> Converter:
-    _need_number(dtype, place("vocabulary"), "a vocabulary makes an index of a value")
-    return Vocabulary(read_entries(options.vocabulary, folder, place("vocabulary")), options.unknown)
+def _check_index(missing: object, entries: Sequence[str], place: str) -> None:
+    """Check that `missing` is no entry of the vocabulary, which many would write. Raises ModelConfigError."""
+    if missing != "reject" and missing in entries:
+        raise ModelConfigError(
+            f"{place}: expected reject or the index that stands in place of a missing value, found {shown(missing)}. Write "
+            f"{entries.index(str(missing))}, the index of this entry."
+        )
 
 
 def _need_number(dtype: str, place: str, why: str) -> None:

@@ -152,6 +152,11 @@ def test_path_with_brackets_inside_brackets_needs_quotes(tmp_path: Path, path: s
         ),
         ("{field: f, missing: none}", r"fields\[0\].missing: expected reject or nan or a number, found 'none'"),
         ("{field: f, missing: true}", r"fields\[0\].missing: expected reject or nan or a number, found true"),
+        (
+            "{field: f, vocabulary: [a, b], missing: b}",
+            r"missing: expected reject or the index .*, found 'b'\. Write 1, the index of this entry\.",
+        ),
+        ("{field: f, vocabulary: [a, b], missing: c}", r"missing: expected reject or nan or a number, found 'c'"),
         ("{field: f, type: date}", r"fields\[0\].type: expected text, number, int, boolean or any, found 'date'"),
         ("{field: f, as: year}", r"fields\[0\].as: expected epoch, hour, weekday, .* found 'year'"),
         (
