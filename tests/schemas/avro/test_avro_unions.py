@@ -54,7 +54,10 @@ def test_values_of_one_type_and_null_are_read_and_the_others_are_left(case: tupl
     found, rows, bad = read(union, ["null", wanted], encoded)
     good = [row for row, value in enumerate(values) if value is None or value[0] in PROMOTED[wanted]]
     assert rows == good
-    assert found == [None if values[row] is None else values[row][1] for row in good]
+    read_as = (
+        float if wanted == "double" else lambda value: value
+    )  # a double rounds a large long, as Avro's promotion does
+    assert found == [None if values[row] is None else read_as(values[row][1]) for row in good]
     assert sorted([*rows, *bad]) == list(range(len(values)))
 
 
