@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from millstream.consumers.comparison import metrics as m
 from millstream.consumers.comparison.falling_behind import FallingBehind
@@ -104,50 +104,32 @@ class Updates:
         self._resumed, assignment = time.monotonic(), self._assignments
         windows = set[int]()
         for partition in self._streams.assigned(self._streams.by_pair):
-            windows |= await self._write_results(partition, assignment)
+            for start, pair, record in self._merges.results(partition):
+                windows.add(start)
+                value = encode_result({**record, "updated_at": time.time_ns() // 1_000_000}, self._schema_id)
+                await self._wait_for(self._streams.evaluations.send(key=result_key(start, pair), value=value))
+                await self._take_turns(assignment)
+            await self._wait_for(write(self._streams.parts, partition, self._merges.forget(partition)))
             await self._take_turns(assignment)
         await self._wait_for(self._close_windows())
         for partition in self._streams.assigned(self._streams.comparisons):
             await self._take_turns(assignment)
-            await self._send_parts(partition, assignment)
+            for part in self._joins.parts(partition):
+                # All windows of a pair go to one partition, so its merge learns how far each source partition is.
+                place = self._streams.partition_of(repr(part.pair))
+                await self._wait_for(self._streams.by_pair.send(value=part.pack(), partition=place))
+                await self._take_turns(assignment)
+            await self._wait_for(write(self._streams.chunks, partition, self._joins.clean_up(partition)))
         self._falling_behind.look(self._compared())
         if not self._has_warned and (warning := many_windows(self._pipeline, len(windows))):
             self._has_warned = True
             log.warning("%s", warning)
 
-    async def _write_results(self, partition: int, assignment: int) -> set[int]:
-        """Write the results of a merge that changed; returns their windows. Raises _InterruptedUpdateError."""
-        windows, sent = set[int](), []
-        for start, pair, record in self._merges.results(partition):
-            windows.add(start)
-            value = encode_result({**record, "updated_at": time.time_ns() // 1_000_000}, self._schema_id)
-            sent.append(await self._wait_for(self._streams.evaluations.send(key=result_key(start, pair), value=value)))
-            await self._take_turns(assignment)
-        # Once the parts go, nothing could replace a result that Kafka doesn't have.
-        await self._wait_for(asyncio.gather(*sent))
-        await self._take_turns(assignment)
-        await self._wait_for(write(self._streams.parts, partition, self._merges.forget(partition)))
-        return windows
-
-    async def _send_parts(self, partition: int, assignment: int) -> None:
-        """Send the summaries of a join that changed. Raises _InterruptedUpdateError."""
-        sent = []
-        for part in self._joins.parts(partition):
-            # All windows of a pair go to one partition, so its merge learns how far each source partition is.
-            place = self._streams.partition_of(repr(part.pair))
-            sent.append(await self._wait_for(self._streams.by_pair.send(value=part.pack(), partition=place)))
-            await self._take_turns(assignment)
-        # Once the rows go, nothing could replace a summary that Kafka doesn't have.
-        await self._wait_for(asyncio.gather(*sent))
-        await self._take_turns(assignment)
-        await self._wait_for(write(self._streams.chunks, partition, self._joins.clean_up(partition)))
-
-    async def _wait_for(self, writes: Awaitable[Any]) -> Any:
+    async def _wait_for(self, writes: Awaitable[object]) -> None:
         """Wait without counting the time as work: the loop's other work goes on meanwhile."""
         began = time.monotonic()
-        found = await writes
+        await writes
         self._resumed += time.monotonic() - began
-        return found
 
     async def _take_turns(self, assignment: int) -> None:
         """Give the loop's other work as much time as the update takes. An update of 1,000 windows takes seconds.
