@@ -110,6 +110,8 @@ def _not_finite(column: Column, row: int, at: int, dtype: str) -> str:
     (found,) = column.take(np.array([row])).to_list()
     if isinstance(found, list):
         found = found[at] if at < len(found) else None  # None: the padding behind it
+    if isinstance(found, str):  # no conversion takes a text of NaN or infinity
+        return f"{shown(found)}, too large for {dtype}"
     too_large = isinstance(found, int | float) and math.isfinite(found)
     return f"{found}, too large for {dtype}" if too_large else "NaN or infinite"
 

@@ -226,6 +226,17 @@ def test_each_absent_field_is_told_once_however_the_events_others_differ(
     assert hints == ["unfit: a: the event has no `a`", "unfit: b: the event has no `b`"]
 
 
+def reading_one(tmp_path: Path, field: str, events: list[dict[str, Any]]) -> tuple[Path, Path, Path]:
+    """A model with one field, of events in JSON without a schema: its config.yaml, the events' file and the pipeline file."""
+    options = {"format": "json", "event_id": "id"}
+    service = python_service(tmp_path, NOWHERE, "return {'y': inputs['x'][:, 0]}", input=options, with_topics=False)
+    config = tmp_path / "models" / "number" / "1" / "config.yaml"
+    config.write_text(config.read_text().replace("fields: [x]", f"fields: [{field}]"))
+    file = tmp_path / "events.jsonl"
+    file.write_text("".join(f"{json.dumps({'id': 'a', **event})}\n" for event in events))
+    return config, file, service.file
+
+
 @pytest.mark.parametrize(
     ("field", "event", "advice"),
     [
@@ -239,14 +250,20 @@ def test_each_absent_field_is_told_once_however_the_events_others_differ(
 def test_value_of_another_type_is_told_with_the_option_that_takes_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], field: str, event: dict[str, Any], advice: str
 ) -> None:
-    options = {"format": "json", "event_id": "id"}
-    service = python_service(tmp_path, NOWHERE, "return {'y': inputs['x']}", input=options, with_topics=False)
-    config = tmp_path / "models" / "number" / "1" / "config.yaml"
-    config.write_text(config.read_text().replace("fields: [x]", f"fields: [{field}]"))
-    events = tmp_path / "events.jsonl"
-    events.write_text(f"{json.dumps({'id': 'a', **event})}\n" * 2)
-    assert cli.run(["predict", str(service.file), str(events)]) == 1
+    _, events, file = reading_one(tmp_path, field, [event, event])
+    assert cli.run(["predict", str(file), str(events)]) == 1
     assert capsys.readouterr().err.count(f"undecodable: {advice}") == 1
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["many at a time", "one by one"])
+def test_number_of_type_any_that_the_tensor_cannot_hold_is_too_large(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], native: bool
+) -> None:
+    config, events, file = reading_one(tmp_path, "{field: x, type: any}", [{"x": 1e300}])
+    config.write_text(config.read_text().replace("float64", "float32"))
+    with with_native(on=native):
+        [found] = predicted(capsys, str(file), str(events), code=1)
+    assert found["error"] == "field `x` is '1e+300', too large for float32, which tensor `x` does not take"
 
 
 def test_included_fields_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -305,6 +305,18 @@ def test_nan_of_the_event_is_refused_beside_nan_for_a_missing_value() -> None:
     np.testing.assert_array_equal(found.tensors["t"], np.array([[math.nan], [1.0]], np.float32))
 
 
+@pytest.mark.parametrize(("max_length", "shape"), [(None, (1,)), (4, (4,))])
+def test_text_of_a_number_that_the_tensor_cannot_hold_is_too_large(
+    max_length: int | None, shape: tuple[int, ...]
+) -> None:
+    conversions = (Conversion(Cast("any", "number")),)
+    entry = TensorInput("t", ("f",), True, "float32", shape, max_length, conversions=conversions)
+    found = to_tensors(table_of({"f": ListOf("mixed")}, f=[["1e300"], ["1"]]), [entry], allow_nan=False)
+    assert [(one.row, one.error) for one in found.unfit] == [
+        (0, "field `f`[0] is '1e300', too large for float32, which tensor `t` does not take")
+    ]
+
+
 def test_decoded_columns_are_left_as_they_are() -> None:
     table = table_of({"f": "int64"}, f=[None, 1, 2])
     before = json.dumps(table["f"].to_list())
