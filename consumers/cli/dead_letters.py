@@ -212,7 +212,7 @@ def _show(stored: StoredLetter | NoLetter, pipeline: Pipeline, store: SchemaStor
     if args.json:
         print(printable_json({**row, "pipeline": letter.pipeline, **_json_event(event, value)}, ascii_only=True))
         return 0
-    advice = advice_on(pipeline, letter.reason, letter.error, event["value"])
+    advice = advice_on(pipeline, None, letter.reason, letter.error, event["value"])
     lines = {
         "dead letter": f"{stored.position} of {topic}",
         "pipeline": letter.pipeline,

@@ -66,7 +66,7 @@ def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
                 else:
                     reasons[answer.rejection.reason] += 1
                     why = answer.rejection
-                    advice = advice_on(plan.pipeline, why.reason, why.error, given.row)
+                    advice = advice_on(plan.pipeline, plan.model.signature, why.reason, why.error, given.row)
                     hint = f"{why.reason}: {advice}"
                     if advice and hint not in hints.values():
                         # One error has other hints for events with other fields.

@@ -245,6 +245,14 @@ def reading_one(tmp_path: Path, field: str, events: list[dict[str, Any]]) -> tup
         ("{field: x, type: text}", {"x": ["a"]}, "x: `x[]` names the items of a list, and `x[0]` the first"),
         ("{field: x}", {"x": {"years": 3}}, "x: a path must go on to a value in the object, such as `x.name`"),
         ('{field: "i[0].x"}', {"i": [{"x": "1"}]}, "i[].x: `type: text` beside the field"),
+        (
+            "{field: x, time: milliseconds, as: hour}",
+            {"x": "2026-01-31T09:30:00Z"},
+            "x: a time has one form in all events",
+        ),
+        ('{field: "i[0].x", time: iso8601}', {"i": [{"x": 1}]}, "i[].x: a time has one form in all events"),
+        ("{field: x, vocabulary: [a, b]}", {"x": 1.5}, "x: a vocabulary takes texts and whole numbers only"),
+        ("{field: y, missing: 0}", {"id": 1.5}, "id: the option names no type"),
     ],
 )
 def test_value_of_another_type_is_told_with_the_option_that_takes_it(
@@ -264,6 +272,18 @@ def test_number_of_type_any_that_the_tensor_cannot_hold_is_too_large(
     with with_native(on=native):
         [found] = predicted(capsys, str(file), str(events), code=1)
     assert found["error"] == "field `x` is '1e+300', too large for float32, which tensor `x` does not take"
+
+
+def test_field_that_is_a_time_gets_no_advice_on_casts_but_where_they_do_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, events, file = reading_one(tmp_path, "{field: x, time: seconds}", [{"x": 1.5}, {"x": "1.5"}])
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    [advice] = re.findall("undecodable: x: a time .*", capsys.readouterr().err)
+    assert "`type: text`" not in advice
+    assert "write `type: any` in place of `time`" in advice
+    config.write_text(config.read_text().replace("time: seconds", "type: any"))
+    assert [one["outputs"] for one in predicted(capsys, str(file), str(events))] == [{"y": 1.5}] * 2
 
 
 def test_included_fields_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
