@@ -1,7 +1,7 @@
 """The classes that the stages pass on, with events as columns. Their fields can't be set."""
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from millstream.consumers.record_types import Key, Partition, Position
 from millstream.consumers.records import Records
 from millstream.inference.executors.interface import Inputs, Tensors, join_rows, rows_between
 from millstream.inference.model_id import ModelId
+from millstream.inference.replaced import Replacements
 from millstream.schemas.dead_letters import LetterModel
 from millstream.schemas.packed import Texts, taken
 from millstream.schemas.rollout_choices import RowChoices
@@ -78,6 +79,9 @@ class DecodedBatch:
     invalid_deadlines: int  # number of events whose deadline header is not a number of ms; the header is ignored
     # Rejected records:
     rejected: Mapping[int, Rejection]  # by row, ascending
+    replaced: Replacements = field(
+        default_factory=Replacements
+    )  # in the tensors, also in those of events that are rejected
 
     def partition(self, row: int) -> Partition:
         """The partition of a record."""

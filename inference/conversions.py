@@ -19,6 +19,7 @@ class Converted(NamedTuple):
 
     column: Column  # a null stays null
     wrong: Mask | None  # true for a value that can't be converted, never for a null; None: all can
+    unknown: Mask | None = None  # true for a value that a vocabulary lacks and gives an index, never for a null
 
 
 class Reader(Protocol):
@@ -54,6 +55,10 @@ class Split(NamedTuple):
 class Splitter(Reader, Protocol):
     """Makes a list of each event's value of a field, or of its values of several fields, as a tokenizer does."""
 
+    @property
+    def missing(self) -> str | None:
+        """The text in place of a null; None: a null stays null."""
+
     def split(self, columns: Sequence[Column]) -> Split:
         """The lists, given the column of each field. It is null where one of the values is null."""
 
@@ -70,6 +75,11 @@ class Conversion:
     def reader(self) -> Reader | None:
         """The step that reads the field; None: the tensor takes its values."""
         return self.splitter or self.converter
+
+    @property
+    def in_place_of_null(self) -> Missing | None:
+        """The tensor's element, or the text for the splitter; None: an event without the value does not fit."""
+        return self.missing if self.splitter is None else self.splitter.missing
 
 
 PLAIN = Conversion()

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from millstream.inference.conversions import PLAIN, Conversion
 from millstream.inference.ragged import Ragged, offsets_of
+from millstream.inference.replaced import Replaced, Replacements, Source, missing_in, unknown_in
 from millstream.inference.signature import DTYPES, TensorInput
 from millstream.schemas.arrays import Ints, Mask
 from millstream.schemas.column import Column, ListColumn, NumberColumn, StringColumn
@@ -33,6 +34,11 @@ class Features:
     tensors: dict[str, Any]  # tensor -> an array [len(rows), *shape]; `Ragged` if the length varies
     rows: npt.NDArray[np.int64]  # their rows in the given table, ascending
     unfit: list[InvalidFeatures]  # the other events, ascending by row
+    replaced: Replacements  # in all events of the table
+
+
+_Unknown = dict[Source, Replaced]
+"""What vocabularies replaced, see `unknown_in`."""
 
 
 class _Filled(NamedTuple):
@@ -53,41 +59,42 @@ def to_tensors(
         allow_nan: whether a field may be NaN or infinite.
         event_times: the time of each event, in ms since the epoch; needed only if an input has its age.
     """
-    filled, problems = fill_tensors(table, inputs, allow_nan=allow_nan, event_times=event_times)
-    return fitting(filled, problems, len(table))
+    return fitting(*fill_tensors(table, inputs, allow_nan=allow_nan, event_times=event_times))
 
 
-def fitting(filled: dict[str, Any], problems: Mapping[int, str], events: int) -> Features:
+def fitting(filled: dict[str, Any], problems: Mapping[int, str], replaced: Replacements) -> Features:
     """The events without a problem. See `fill_tensors`."""
+    events = replaced.events
     if not problems:
-        return Features(filled, np.arange(events), [])
+        return Features(filled, np.arange(events), [], replaced)
     fits = np.ones(events, np.bool_)
     fits[list(problems)] = False
     rows = np.flatnonzero(fits)
     unfit = [InvalidFeatures(row, problems[row]) for row in sorted(problems)]
-    return Features({name: array[rows] for name, array in filled.items()}, rows, unfit)
+    return Features({name: array[rows] for name, array in filled.items()}, rows, unfit, replaced)
 
 
 def fill_tensors(
     table: Table, inputs: Sequence[TensorInput], *, allow_nan: bool, event_times: Ints | None = None
-) -> tuple[dict[str, Any], dict[int, str]]:
-    """The tensors of all events, and the first problem of each event that doesn't fit.
+) -> tuple[dict[str, Any], dict[int, str], Replacements]:
+    """The tensors of all events, the first problem of each event that doesn't fit, and what was replaced.
 
     The tensors may hold anything in the rows of such events. Arguments: see `to_tensors`.
     """
     problems: dict[int, str] = {}
+    unknown: _Unknown = {}
     filled: dict[str, Any] = {}
     for entry in inputs:
         if entry.max_length is None:
             fill = _fill_array if entry.array else _fill_scalars
-            made = fill(table, entry, problems, event_times)
+            made = fill(table, entry, problems, unknown, event_times)
             if not allow_nan:
                 _find_nan(table, made, entry, problems)
             filled[entry.tensor] = made.array
     if varying := [entry for entry in inputs if entry.max_length is not None and entry.fields]:
         lists = _varying_lists(table, varying, filled, [entry for entry in inputs if entry.token_types])
-        filled |= _fill_ragged(table, varying, lists, problems, event_times, allow_nan=allow_nan)
-    return filled, problems
+        filled |= _fill_ragged(table, varying, lists, problems, unknown, event_times, allow_nan=allow_nan)
+    return filled, problems, Replacements(len(table), unknown | missing_in(table, inputs))
 
 
 def _find_nan(table: Table, filled: _Filled, entry: TensorInput, problems: dict[int, str]) -> None:
@@ -117,7 +124,7 @@ def _not_finite(column: Column, row: int, at: int, dtype: str) -> str:
 
 
 def _fill_scalars(
-    table: Table, entry: TensorInput, problems: dict[int, str], event_times: Ints | None = None
+    table: Table, entry: TensorInput, problems: dict[int, str], unknown: _Unknown, event_times: Ints | None
 ) -> _Filled:
     """The tensor, [events, *shape]."""
     array = np.empty((len(table), len(entry.fields)), DTYPES[entry.dtype])
@@ -128,7 +135,8 @@ def _fill_scalars(
         column = table[field]
         if conversion.converter is not None:
             given = column
-            column, wrong = conversion.converter.convert(given, lambda: _known(event_times))
+            column, wrong, is_unknown = conversion.converter.convert(given, lambda: _known(event_times))
+            _note_unknown(given, is_unknown, field, unknown)
             if wrong is not None:
                 needs = f"tensor `{entry.tensor}` needs {conversion.converter.expected}"
                 _report_wrong(given, wrong & ~lacking, f"field `{field}`", needs, problems)
@@ -147,6 +155,12 @@ def _fill_scalars(
             problems.setdefault(row, f"field `{field}` is {found}, but tensor `{entry.tensor}` needs a value")
         lacking |= unfit
     return _Filled(array.reshape(len(table), *entry.shape), missing)
+
+
+def _note_unknown(given: Column, is_unknown: Mask | None, field: str, unknown: _Unknown) -> None:
+    """Add the values that a vocabulary lacks to `unknown`. `given`: the values before the conversion."""
+    if is_unknown is not None:
+        unknown[Source(field, "unknown")] = unknown_in(given, is_unknown)
 
 
 def _known(event_times: Ints | None) -> Ints:
@@ -174,7 +188,9 @@ def _cast(column: Column, dtype: str) -> tuple[npt.NDArray[Any], Mask | None]:
     return array, unfit
 
 
-def _fill_array(table: Table, entry: TensorInput, problems: dict[int, str], event_times: Ints | None) -> _Filled:
+def _fill_array(
+    table: Table, entry: TensorInput, problems: dict[int, str], unknown: _Unknown, event_times: Ints | None
+) -> _Filled:
     """The tensor, [events, *shape]; anything if a list has the wrong length."""
     lists = _lists(table, entry)
     is_wrong = _has_wrong_length(lists, entry)
@@ -185,7 +201,7 @@ def _fill_array(table: Table, entry: TensorInput, problems: dict[int, str], even
         problems.setdefault(
             row, f"field `{entry.fields[0]}` has {found}, but tensor `{entry.tensor}` needs {needs} values"
         )
-    items = _items(lists, entry, problems, event_times)
+    items = _items(lists, entry, problems, unknown, event_times)
     if entry.pads or entry.conversions:
         return _padded(items, lists, entry, is_wrong)
     array = _with_zeros(items.array, lists.lengths, wrong, entry.width) if len(wrong) else items.array
@@ -232,6 +248,7 @@ def _fill_ragged(
     inputs: Sequence[TensorInput],
     columns: Sequence[ListColumn],
     problems: dict[int, str],
+    unknown: _Unknown,
     event_times: Ints | None,
     *,
     allow_nan: bool,
@@ -256,7 +273,7 @@ def _fill_ragged(
             )
     tensors: dict[str, Ragged] = {}
     for entry, lists in zip(inputs, columns, strict=True):
-        items = _items(lists, entry, problems, event_times)
+        items = _items(lists, entry, problems, unknown, event_times)
         tensor = Ragged.of_lengths(items.array, lists.lengths)
         if not allow_nan:
             _find_nan_items(lists, tensor, items.missing, entry, problems)
@@ -309,11 +326,16 @@ def _at(rows: Ints, lists: ListColumn) -> Iterator[tuple[int, int | None]]:
     return zip(rows.tolist(), lengths, strict=True)
 
 
-def _items(lists: ListColumn, entry: TensorInput, problems: dict[int, str], event_times: Ints | None) -> _Filled:
+def _items(
+    lists: ListColumn, entry: TensorInput, problems: dict[int, str], unknown: _Unknown, event_times: Ints | None
+) -> _Filled:
     """The items of all lists, end to end."""
     conversion, column = _conversion(entry), lists.items
     if conversion.converter is not None:
-        column, wrong = conversion.converter.convert(column, lambda: np.repeat(_known(event_times), lists.lengths))
+        column, wrong, is_unknown = conversion.converter.convert(
+            column, lambda: np.repeat(_known(event_times), lists.lengths)
+        )
+        _note_unknown(lists.items, is_unknown, entry.fields[0], unknown)
         if wrong is not None:
             _report_wrong_items(lists, wrong, entry, problems)
     items, unfit = _cast(column, entry.dtype)

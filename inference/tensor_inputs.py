@@ -125,9 +125,9 @@ def _conversion(entry: InputMapping, options: FieldOptions, place: Place, folder
         entries = read_entries(options.vocabulary, folder, place("vocabulary"))
         _check_index(options.missing, entries, place("missing"))
         _need_number(entry.dtype, place("vocabulary"), "a vocabulary makes an index of a value")
-        return Conversion(
-            Vocabulary(entries, options.unknown), _missing(options.missing, entry.dtype, place("missing"))
-        )
+        source = str(folder / options.vocabulary) if isinstance(options.vocabulary, str) else place("vocabulary")
+        vocabulary = Vocabulary(entries, options.unknown, source)
+        return Conversion(vocabulary, _missing(options.missing, entry.dtype, place("missing")))
     missing = _missing(options.missing, entry.dtype, place("missing"))
     if options.time is not None or options.part is not None:
         return Conversion(_time(entry.dtype, options, place), missing)

@@ -21,6 +21,7 @@ class Vocabulary:
 
     entries: tuple[str, ...] = field(repr=False)  # without duplicates
     unknown: int | None  # the index of a value that is no entry; None: such a value can't be converted
+    source: str = field(default="", compare=False)  # the file or the place in one that lists the entries, for messages
     leaf: str = "scalar"
     takes: tuple[str, ...] = ("string", "mixed", "int32", "int64")
     expected: str = "an entry of the vocabulary"
@@ -42,11 +43,11 @@ class Vocabulary:
         else:
             found = self._of_numbers(as_numbers(column).values)
         wrong = found < 0
-        if self.unknown is not None:
-            found[wrong] = self.unknown
-            return Converted(NumberColumn(found, column.valid), None)
         if column.valid is not None:
             wrong &= column.valid
+        if self.unknown is not None:
+            found[wrong] = self.unknown
+            return Converted(NumberColumn(found, column.valid), None, wrong)
         return Converted(NumberColumn(found, column.valid), wrong if wrong.any() else None)
 
     def _of_numbers(self, values: npt.NDArray[Any]) -> Ints:

@@ -3,7 +3,7 @@
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -20,6 +20,7 @@ from millstream.consumers.scaffold.missing_fields import MissingFields
 from millstream.consumers.worker.offline import Answer, answers
 from millstream.consumers.worker.plan import Plan, make_plan
 from millstream.inference.errors import InferenceError
+from millstream.inference.replaced import Replacements
 from millstream.pipeline.printable import printable, printable_json
 from millstream.schemas.errors import SchemaError
 from millstream.schemas.json_floats import json_float
@@ -49,14 +50,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
     print_one = _print_json if args.json else _print_text
-    missing = MissingFields(_paths(plan) if plan.reader is None else ())  # `check` finds what a schema lacks
+    missing = _missing_fields(plan)
+    replaced: list[Replacements] = []
     predicted, reasons = 0, Counter[str]()
     hints: dict[tuple[str, str], str] = {}  # of each error, the first one; each once
     retry = LimitedRetry(args.timeout, _say)
     while some := list(islice(values, TOGETHER)):
         printed = 0
         try:
-            for given, answer in _answered(plan, some, retry):
+            for given, answer in _answered(plan, some, retry, replaced.append):
                 if given.row is not None:
                     missing.note(given.row)
                 print_one(given.where, answer)
@@ -75,7 +77,7 @@ def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
             first = some[min(printed, len(some) - 1)].where  # Ctrl-C may come behind the last one
             _say(f"{_counts(predicted, reasons)}; {first} and all events after it were not run")
             raise
-    for warning in missing.warnings():
+    for warning in (*missing.warnings(), *_replaced(plan, sum(replaced, Replacements()), missing.paths)):
         print(printable(warning), file=sys.stderr)
     print(_counts(predicted, reasons), file=sys.stderr)
     for hint in [*hints.values()][:MAX_HINTS]:
@@ -85,10 +87,30 @@ def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
     return 1 if reasons else 0
 
 
-def _answered(plan: Plan, some: Sequence[Given], retry: LimitedRetry) -> Iterator[tuple[Given, Answer]]:
-    """Each event with what came of it, in order."""
+def _missing_fields(plan: Plan) -> MissingFields:
+    """Counts the fields that events without a schema lack: `check` finds what a schema lacks."""
+    instead = {
+        source.field: words.instead for source, words in plan.decoder.replaceable.items() if source.option == "missing"
+    }
+    return MissingFields(_paths(plan) if plan.reader is None else (), instead)
+
+
+def _replaced(plan: Plan, replaced: Replacements, told: Collection[str]) -> Iterator[str]:
+    """A warning for each field whose values were all replaced. `told`: fields that have a warning already."""
+    if replaced.events < 2:  # a single event may lack it by right
+        return
+    for source, values in replaced.sources.items():
+        of = replaced.out_of(source)
+        if values.count == of and of and source.field not in told:
+            yield f"warning: {plan.decoder.replaceable[source].text(source, values, f'{of:,}')}"
+
+
+def _answered(
+    plan: Plan, some: Sequence[Given], retry: LimitedRetry, note: Callable[[Replacements], object]
+) -> Iterator[tuple[Given, Answer]]:
+    """Each event with what came of it, in order. `note`: see `answers`."""
     id_path = plan.pipeline.input.event_id
-    answered = answers(plan, [given.value for given in some if isinstance(given.value, bytes)], retry)
+    answered = answers(plan, [given.value for given in some if isinstance(given.value, bytes)], retry, note)
     for given in some:
         if isinstance(given.value, bytes):
             answer = next(answered)

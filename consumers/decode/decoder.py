@@ -9,11 +9,13 @@ import numpy as np
 
 from millstream.consumers.decode.event_times import TimeFormat, advice, event_times, shown
 from millstream.consumers.decode.feature_lookup import EventPart, ReadEvents, with_features
+from millstream.consumers.decode.replaced_values import Replaceable
 from millstream.consumers.events import NEVER, DecodedBatch, FetchedBatch, Rejection
 from millstream.consumers.record_headers import RecordHeaders
 from millstream.consumers.records import rows_in
 from millstream.inference.executors.interface import Inputs, join_rows
 from millstream.inference.features import Features, to_tensors
+from millstream.inference.replaced import Replacements, Source
 from millstream.inference.signature import Signature
 from millstream.schemas.arrays import Ints
 from millstream.schemas.column import Column, ListColumn, NumberColumn, StringColumn
@@ -60,6 +62,7 @@ class _Events:
     costs: Ints | None  # None: events have no cost
     features: Table | None  # the fields that shadows need and that predictions include; None: no such fields
     tensors: Inputs
+    replaced: Replacements
 
     def kept(self, fitting: Ints) -> "_Events":
         """Keep only these events, ascending. The tensors have no others already."""
@@ -70,6 +73,7 @@ class _Events:
             None if self.costs is None else self.costs[fitting],
             None if self.features is None else self.features.take(fitting),
             self.tensors,
+            self.replaced,
         )
 
 
@@ -85,6 +89,7 @@ class BlockDecoder:
         allow_nan: bool,
         keep: Sequence[str] = (),
         lookups: "Sequence[Lookup]" = (),
+        replaceable: Mapping[Source, Replaceable] | None = None,
         fill: Fill | None = None,
     ) -> None:
         """Args:
@@ -94,9 +99,11 @@ class BlockDecoder:
         allow_nan: whether a feature may be NaN or infinite.
         keep: the fields that shadows need and that predictions include.
         lookups: add the features of a store to the events.
+        replaceable: the fields whose values may be replaced; None: there are none.
         fill: fills the tensors; None: `to_tensors`.
         """
         self.lookups = lookups
+        self.replaceable = replaceable or {}
         self._decoder = decoder
         self._fields = fields
         self._fill = fill or partial(to_tensors, inputs=signature.inputs)
@@ -162,6 +169,7 @@ class BlockDecoder:
             tensors=events.tensors,
             features=events.features,
             rejected=dict(sorted(rejected.items())),
+            replaced=events.replaced,
         )
 
     def _parts(self, polled: FetchedBatch, rejected: dict[int, Rejection]) -> list[Part]:
@@ -194,6 +202,7 @@ class BlockDecoder:
             costs=None if fields.cost is None else costs_of(table[fields.cost]),
             features=table.select(self._keep) if self._keep else None,
             tensors=fitted.tensors,
+            replaced=fitted.replaced,
         )
         return events if len(fitted.rows) == len(rows) else events.kept(fitted.rows)
 
@@ -264,6 +273,7 @@ def _together(parts: Sequence[_Events]) -> _Events:
         np.concatenate(costs)[order] if costs else None,
         Table.concat(features).take(order) if features else None,
         {name: array[order] for name, array in join_rows([part.tensors for part in parts]).items()},
+        sum((part.replaced for part in parts), Replacements()),
     )
 
 

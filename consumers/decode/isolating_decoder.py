@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from millstream.consumers.decode.decoder import BlockDecoder
 from millstream.consumers.decode.feature_lookup import with_features
+from millstream.consumers.decode.replaced_values import ReplacedValues
 from millstream.consumers.events import DecodedBatch, FetchedBatch
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.observability.metrics import Metrics
@@ -37,6 +38,7 @@ class IsolatingDecoder:
         self._retry = retry
         self._watchdog = watchdog
         self._metrics = metrics
+        self._replaced = ReplacedValues(decoder.replaceable, metrics)
         self._net: SafetyNet[FetchedBatch] = SafetyNet("decode", metrics)
 
     def blocks(self, polled: FetchedBatch) -> Iterator[DecodedBatch]:
@@ -55,6 +57,7 @@ class IsolatingDecoder:
             return
         if len(block.good):
             self._net.passed(lambda: _only(polled, block.good[:1]))
+        self._replaced.note(block.replaced)
         yield block
 
     def _isolated(self, polled: FetchedBatch, error: Exception) -> Iterator[DecodedBatch]:

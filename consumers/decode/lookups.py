@@ -97,7 +97,4 @@ def _check_name(place: str, lookup: str, field: str, names: Sequence[str]) -> No
 
 
 def _has_default(entry: TensorInput, column: str) -> bool:
-    conversion = dict(entry.converted_fields)[column]
-    if conversion.splitter is not None:
-        return bool(getattr(conversion.splitter, "missing", None) is not None)
-    return conversion.missing is not None
+    return dict(entry.converted_fields)[column].in_place_of_null is not None

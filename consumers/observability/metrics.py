@@ -156,6 +156,18 @@ INVALID_DEADLINES = Metric(
     "counter",
     "Events whose deadline header (`input.deadline_header`) is not a number of milliseconds; they have no deadline.",
 )
+MISSING_VALUES = Metric(
+    "millstream_missing_values_total",
+    "counter",
+    "Events in which a field was absent or null, so that the model got the field's `missing`.",
+    ("model", "field"),
+)
+UNKNOWN_VALUES = Metric(
+    "millstream_unknown_values_total",
+    "counter",
+    "Values of a field that are no entry of its vocabulary, so that the model got `unknown`.",
+    ("model", "field"),
+)
 BATCHES = Metric(
     "millstream_batches_total", "counter", "Micro-batches closed: by size, bytes, cost, time or drain.", ("reason",)
 )
@@ -274,7 +286,7 @@ READY = Metric(
 
 ALL = (
     *(RECORDS_READ, TOMBSTONES, PREDICTIONS, DEAD_LETTERS, SKIPPED, REVOKED_DROPPED),
-    *(INTERNAL_ERRORS, INVALID_DEADLINES),
+    *(INTERNAL_ERRORS, INVALID_DEADLINES, MISSING_VALUES, UNKNOWN_VALUES),
     *(BATCHES, BATCH_EVENTS, BATCH_FILL, STAGE_SECONDS, END_TO_END),
     *(FEATURE_LOOKUPS, FEATURE_AGE, TRANSACTIONS),
     *(SERVING_MODEL, MODEL_RELOADS, MODEL_RELOAD_ERROR),

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from millstream.consumers.observability import metrics as m
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 
@@ -27,6 +27,8 @@ _PLAIN = {
 }
 """Counts without reasons."""
 _BY_REASON = {"dead letters": m.DEAD_LETTERS, "skipped": m.SKIPPED, "not compared by shadows": m.SHADOW_SKIPPED}
+_BY_FIELD = {"missing values filled": m.MISSING_VALUES, "values outside a vocabulary": m.UNKNOWN_VALUES}
+"""Counts with a field in place of a reason."""
 _UNDONE = "read again or left to other workers"
 """Events whose result was not written: an abort or a rebalance dropped it, or the worker ended before it."""
 _RESULTS = ("predicted", "dead letters", "skipped", "tombstones")
@@ -36,13 +38,17 @@ _ORDER = (
     _UNDONE,
     "compared by shadows",
     "not compared by shadows",
+    *_BY_FIELD,
 )
 _ALWAYS = _ORDER[:2]  # shown if they are 0, too
 _START = "totals: "
 _LOGGED = f"millstream: {_START}"  # as the command's log writes it, behind the time and the level
 _COUNT = re.compile(r"(\d[\d,]*) ({})(?: \(([^)]*)\))?".format("|".join(sorted(_ORDER, key=len, reverse=True))))
 _ALL = re.compile(rf"(?:{_COUNT.pattern})(?:, (?:{_COUNT.pattern}))*")
-_REASON = re.compile(r"(\d[\d,]*) (\w+)")
+_REASON = re.compile(r"(\d[\d,]*) ([^\s,()]+)")
+_NO_REASON = re.compile(r"[\s,()]")  # characters that paths may have, but a reason may not
+_MAX_REASONS = 12  # that a line names
+_OTHERS = "others"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +63,11 @@ class Totals:
     def of_metrics(cls, text: str, *, predicts: bool = True) -> Self:
         """From a worker's metrics, in Prometheus's text format. `predicts`: it is not one that only runs a shadow."""
         exact: defaultdict[tuple[str, str], float] = defaultdict(float)
-        words = {metric.name: word for word, metric in (_PLAIN | _BY_REASON).items()}
+        words = {metric.name: word for word, metric in (_PLAIN | _BY_REASON | _BY_FIELD).items()}
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 if (word := words.get(sample.name)) is not None:
-                    exact[word, sample.labels["reason"] if word in _BY_REASON else ""] += sample.value
+                    exact[word, _reason(word, sample.labels)] += sample.value
         exact["compared by shadows", ""] -= exact["not compared by shadows", "undelivered"]
         if predicts:
             results = sum(count for (word, _), count in exact.items() if word in _RESULTS)
@@ -90,7 +96,10 @@ class Totals:
         reasons = Counter({reason: count for (of, reason), count in self.counts.items() if of == word and count})
         if not reasons and word not in _ALWAYS:
             return ""
-        named = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common() if reason)
+        ordered = [(reason, count) for reason, count in reasons.most_common() if reason]
+        if len(ordered) > _MAX_REASONS:
+            ordered[_MAX_REASONS - 1 :] = [(_OTHERS, sum(count for _, count in ordered[_MAX_REASONS - 1 :]))]
+        named = ", ".join(f"{count:,} {reason}" for reason, count in ordered)
         return f"{reasons.total():,} {word}{f' ({named})' if named else ''}"
 
     def advice(self, pipeline: Path) -> str | None:
@@ -98,6 +107,12 @@ class Totals:
         if not any(count for (word, _), count in self.counts.items() if word == "dead letters"):
             return None
         return f"look at the dead letters: millstream dead-letters list {quote(str(pipeline))}"
+
+
+def _reason(word: str, labels: Mapping[str, str]) -> str:
+    if word in _BY_FIELD:
+        return _NO_REASON.sub("_", labels["field"])
+    return labels["reason"] if word in _BY_REASON else ""
 
 
 def _number(text: str) -> int:

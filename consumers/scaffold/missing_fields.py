@@ -16,7 +16,12 @@ EMPTY_LISTS = " Their lists are empty."
 class MissingFields:
     """Counts the events that have none of these paths."""
 
-    def __init__(self, paths: Collection[str]) -> None:
+    def __init__(self, paths: Collection[str], instead: Mapping[str, str]) -> None:
+        """Args:
+        paths: of the fields.
+        instead: of fields that may be absent: what the model gets then.
+        """
+        self._instead = instead
         # Behind `[]` lie several values, so the list itself counts.
         self._absent = {
             path: [*takewhile(lambda step: step is not Every.ITEM, parse_path(path).steps)] for path in paths
@@ -31,6 +36,11 @@ class MissingFields:
         if len(self._surveyed) < MAX_SURVEYED:
             self._surveyed.append(event)
 
+    @property
+    def paths(self) -> Collection[str]:
+        """The paths that none of the events has."""
+        return self._absent
+
     def warnings(self) -> Iterator[str]:
         """One line per path that none of several events has, with the nearest one that the events have."""
         if self._events < 2 or not self._absent:  # a single event may lack it by right
@@ -38,7 +48,8 @@ class MissingFields:
         surveyed = survey(self._surveyed)
         for path in self._absent:
             advice = EMPTY_LISTS if self._has_empty_lists(path) else _advice(path, surveyed)
-            yield f"warning: field {path} was missing or null in {self._events} of {self._events} events.{advice}"
+            instead = f"; {self._instead[path]}" if path in self._instead else ""
+            yield f"warning: field {path} was missing or null in {self._events} of {self._events} events{instead}.{advice}"
 
     def _has_empty_lists(self, path: str) -> bool:
         """Whether the path leads into lists that are empty in all events: these don't show what their items would be."""

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from millstream.inference.executors.interface import ANSWERED_BY, rows_between
 from millstream.inference.executors.opened import OpenedModel
 from millstream.inference.model_id import ModelId
 from millstream.inference.ragged import Ragged
+from millstream.inference.replaced import Replacements
 from millstream.inference.signature import TensorInput
 from millstream.schemas.packed import Packed
 
@@ -37,7 +38,12 @@ class Answer:
     rejection: Rejection | None = None
 
 
-def answers(plan: Plan, values: Sequence[bytes], retry: LimitedRetry) -> Iterator[Answer]:
+def answers(
+    plan: Plan,
+    values: Sequence[bytes],
+    retry: LimitedRetry,
+    note: Callable[[Replacements], object] = lambda _replaced: None,
+) -> Iterator[Answer]:
     """One answer per value, in order, each as soon as the model has run its batch.
 
     The events have no keys, no headers and the present time as their timestamp.
@@ -46,6 +52,7 @@ def answers(plan: Plan, values: Sequence[bytes], retry: LimitedRetry) -> Iterato
         plan: decodes the events and runs the model.
         values: of the events.
         retry: waits while the schema registry, the feature store or the model's server is away.
+        note: gets what was replaced in the events.
 
     Raises:
         OutageLasts: it is away for too long.
@@ -54,6 +61,7 @@ def answers(plan: Plan, values: Sequence[bytes], retry: LimitedRetry) -> Iterato
     if not values:
         return
     block = retry.call(lambda: decoded(plan, values))
+    note(block.replaced)
     known: dict[int, Answer] = {row: Answer(None, rejection=why) for row, why in block.rejected.items()}
     most = plan.executor.max_events
     starts = iter(range(0, len(block.good), most))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from millstream.inference.features import Features, fill_tensors, fitting
+from millstream.inference.replaced import Replaced, Replacements, Source
 from millstream.inference.signature import TensorInput
 from millstream.schemas.arrays import Ints
 from millstream.schemas.table import Table
@@ -44,11 +45,13 @@ class CombinedInputs:
         """
         filled: dict[str, Any] = {}
         problems: dict[int, str] = {}
+        replaced: dict[Source, Replaced] = {}
         width = 1 + max((column for column in self.columns if column is not None), default=-1)
         unfit = np.full((len(table), width), None, object) if width else None
         for unit in self.units:
-            tensors, found = fill_tensors(table, unit.inputs, allow_nan=allow_nan, event_times=event_times)
+            tensors, found, of_unit = fill_tensors(table, unit.inputs, allow_nan=allow_nan, event_times=event_times)
             filled |= tensors
+            replaced |= of_unit.sources  # the same for a field of several units, but for another vocabulary
             if not unit.columns:
                 problems = found | problems  # the first one counts
             elif unfit is not None:
@@ -56,7 +59,7 @@ class CombinedInputs:
                     unfit[row, unit.columns] = [unfit[row, column] or why for column in unit.columns]
         if unfit is not None:
             filled[UNFIT] = unfit
-        return fitting(filled, problems, len(table))
+        return fitting(filled, problems, Replacements(len(table), replaced))
 
 
 def combined_inputs(

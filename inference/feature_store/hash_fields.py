@@ -141,7 +141,7 @@ def _cut(column: NumberColumn, count: int) -> list[NumberColumn]:
 
 def _numbers(values: Sequence[bytes | None], leaf: str) -> tuple[NumberColumn, Sequence[int]]:
     """The numbers or booleans, and the rows of values that are none."""
-    column, wrong = Cast("text", _CASTS[leaf]).convert(_as_texts(values), _no_times)
+    column, wrong, _ = Cast("text", _CASTS[leaf]).convert(_as_texts(values), _no_times)
     return as_numbers(column), () if wrong is None else np.flatnonzero(wrong).tolist()
 
 

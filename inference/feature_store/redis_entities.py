@@ -187,7 +187,7 @@ READERS: dict[str, Callable[[Mapping[str, str], str], Reader]] = {"hash": HashRe
 
 def _seconds(column: Column, form: Time) -> tuple[npt.NDArray[np.float64], list[int]]:
     """Times as seconds since 1970, NaN for a null; and the rows of values that are no times."""
-    converted, wrong = form.convert(column, _no_times)
+    converted, wrong, _ = form.convert(column, _no_times)
     assert isinstance(converted, NumberColumn)
     seconds = converted.values.astype(np.float64)
     if converted.valid is not None:

@@ -189,7 +189,7 @@ def test_event_without_any_of_a_thousand_fields_is_told_one_reason_and_costs_no_
     fields = tuple(f"f{place}" for place in range(1000))
     table = table_of(dict.fromkeys(fields, "float32"), **{field: [1.0, None] for field in fields})
     problems = Counted()
-    _fill_scalars(table, TensorInput("t", fields, False, "float32", (1000,)), problems)
+    _fill_scalars(table, TensorInput("t", fields, False, "float32", (1000,)), problems, {}, None)
     assert problems.keys() == {1}
     assert problems.added == 1
 

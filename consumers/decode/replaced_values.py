@@ -1,0 +1,140 @@
+"""Counts the values that the model gets in place of the events' own, and warns once nearly all values of a field are replaced.
+
+A field that a producer renames looks like one that is absent. With `missing` beside it, no event is rejected, and predictions
+become wrong silently. So it is for values that no entry of a vocabulary is, with `unknown`.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from math import inf
+from typing import Final, Literal, NamedTuple
+
+from millstream.consumers.observability.metric import Metric
+from millstream.consumers.observability.metrics import MISSING_VALUES, UNKNOWN_VALUES, Metrics
+from millstream.consumers.observability.seldom import LOG_INTERVAL
+from millstream.inference.conversions import Conversion, Missing
+from millstream.inference.replaced import Replaced, Replacements, Source
+from millstream.inference.repository import ModelVersion
+from millstream.inference.vocabulary import Vocabulary
+from millstream.pipeline.printable import printable
+from millstream.schemas.lookup_columns import looked_up
+from millstream.schemas.wording import shown
+
+log = logging.getLogger(__name__)
+
+WINDOW: Final = 1000  # events at least, from which the worker can tell whether nearly all values are replaced
+FEWEST_VALUES: Final = 100  # of a vocabulary's field in a window: it may be absent in most events
+NEARLY_ALL: Final = 0.99  # of the values of a window
+MOST: Final = 0.9  # fewer than this, and the field is there again
+_METRICS: Mapping[str, Metric] = {"missing": MISSING_VALUES, "unknown": UNKNOWN_VALUES}
+
+
+class Replaceable(NamedTuple):
+    """A field whose values may be replaced, in words."""
+
+    model: str
+    field: str  # the path, or the field of a look-up
+    instead: str  # what the model gets, and why
+    advice: str
+
+    def text(self, source: Source, replaced: Replaced, of: str) -> str:
+        """Says what was replaced. `of`: how many values there were, such as `the last 1,000`."""
+        found = f"{replaced.count:,} of {of}"
+        if source.option == "missing":
+            return f"{self.field} was absent or null in {found} events; {self.instead}. {self.advice}"
+        examples = ", ".join(map(shown, replaced.examples))
+        return f"{self.field}: {found} values are no entry of the vocabulary, such as {examples}; {self.instead}. {self.advice}"
+
+
+def replaceable_in(model: ModelVersion) -> dict[Source, Replaceable]:
+    """What the model's mapping replaces."""
+    found: dict[Source, Replaceable] = {}
+    for entry in model.signature.inputs:
+        place = entry.mapped_at or model.place_at(entry.line)
+        for column, conversion in entry.converted_fields:
+            for option, instead, advice in _options(column, conversion):
+                words = Replaceable(
+                    model.name,
+                    _name(column),
+                    f"the model gets {instead} instead, as `{option}` says in {place}",
+                    advice,
+                )
+                found.setdefault(Source(column, option), words)
+    return found
+
+
+def _options(column: str, conversion: Conversion) -> Iterator[tuple[Literal["missing", "unknown"], str, str]]:
+    """The options that replace values: each with what the model gets, and what to do if it gets nothing else."""
+    if (missing := conversion.in_place_of_null) is not None:
+        renamed = "the store renamed it" if looked_up(column) is not None else "the producer renamed it"
+        yield "missing", _written(missing), f"If {renamed}, write its new name in the mapping."
+    vocabulary = conversion.converter
+    if isinstance(vocabulary, Vocabulary) and vocabulary.unknown is not None:
+        listed = f"If it is not the one that the model was trained with, correct {vocabulary.source}."
+        yield "unknown", f"the index {vocabulary.unknown}", listed
+
+
+def _written(missing: Missing) -> str:
+    """As in config.yaml."""
+    return f'"{missing}"' if isinstance(missing, str) else str(missing).lower()
+
+
+def _name(column: str) -> str:
+    found = looked_up(column)
+    return column if found is None else f"{found.field} of look-up {found.lookup}"
+
+
+class ReplacedValues:
+    """Counts what is replaced. One thread calls it."""
+
+    def __init__(
+        self, sources: Mapping[Source, Replaceable], metrics: Metrics, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Args:
+        sources: what may be replaced.
+        metrics: where to count.
+        clock: seconds.
+        """
+        self._sources = sources
+        self._metrics = metrics
+        self._clock = clock
+        self._window = Replacements()
+        self._is_first = True  # window
+        self._replaced: set[Source] = (
+            set()
+        )  # of which nearly all values were replaced, since the last window with others
+        self._said: dict[Source, float] = {}  # when it was warned of
+        for source in sources:
+            self._count(source, 0)
+
+    def note(self, new: Replacements) -> None:
+        """Note what was replaced in some events."""
+        for source, replaced in new.sources.items():
+            if replaced.count:
+                self._count(source, replaced.count)
+        self._window += new
+        if self._window.events >= WINDOW:
+            self._judge(self._window)
+            self._window, self._is_first = Replacements(), False
+
+    def _count(self, source: Source, values: int) -> None:
+        words = self._sources[source]
+        self._metrics.count(_METRICS[source.option], values, words.model, words.field)
+
+    def _judge(self, window: Replacements) -> None:
+        self._replaced &= window.sources.keys()
+        for source, replaced in window.sources.items():
+            of = window.out_of(source)
+            if of < FEWEST_VALUES:
+                continue
+            if replaced.count < MOST * of:
+                self._replaced.discard(source)
+            elif replaced.count >= NEARLY_ALL * of and source not in self._replaced:
+                # A field that only few events have is no change: the first window must have none.
+                if self._is_first and replaced.count < of:
+                    self._replaced.add(source)
+                elif self._clock() - self._said.get(source, -inf) >= LOG_INTERVAL:
+                    self._replaced.add(source)
+                    self._said[source] = self._clock()
+                    log.warning("%s", printable(self._sources[source].text(source, replaced, f"the last {of:,}")))

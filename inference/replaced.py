@@ -1,0 +1,93 @@
+"""Counts the values that a model gets in place of the events' own: `missing` for absent ones, and `unknown` for those that are in
+no entry of a vocabulary.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from millstream.inference.ragged import offsets_of
+from millstream.inference.signature import TensorInput
+from millstream.schemas.arrays import Mask
+from millstream.schemas.column import Column, ListColumn
+from millstream.schemas.table import Table
+
+MAX_EXAMPLES = 3
+_LOOKED_AT = 8  # values per call among which there are examples, since many may be the same
+
+
+class Source(NamedTuple):
+    """What is replaced."""
+
+    field: str  # the column of the field
+    option: Literal["missing", "unknown"]  # the option that replaces its values
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """How many values of a source were replaced."""
+
+    count: int  # for `missing`: events without the field's value; for `unknown`: values
+    of: int  # for `unknown`: all values, of `count` or not; for `missing`, `Replacements.events` says it
+    examples: tuple[str, ...] = ()  # of `unknown`: some values
+
+    def __add__(self, other: "Replaced") -> "Replaced":
+        return Replaced(self.count + other.count, self.of + other.of, _distinct(self.examples + other.examples))
+
+
+@dataclass(frozen=True, slots=True)
+class Replacements:
+    """What was replaced in some events."""
+
+    events: int = 0
+    sources: Mapping[Source, Replaced] = field(
+        default_factory=dict
+    )  # without those of `missing` that were replaced nowhere
+
+    def __add__(self, other: "Replacements") -> "Replacements":
+        """Of all events of both."""
+        sources = dict(self.sources)
+        for source, new in other.sources.items():
+            sources[source] = sources[source] + new if source in sources else new
+        return Replacements(self.events + other.events, sources)
+
+    def out_of(self, source: Source) -> int:
+        """The number of values that could be replaced."""
+        return self.events if source.option == "missing" else self.sources[source].of
+
+
+def missing_in(table: Table, inputs: Sequence[TensorInput]) -> dict[Source, Replaced]:
+    """The events that lack fields for which the inputs have a `missing`. Of a list, all values must be absent."""
+    found = {}
+    for entry in inputs:
+        for name, conversion in entry.converted_fields:
+            if conversion.in_place_of_null is not None and (lacking := _lacking(table[name])) is not None:
+                found[Source(name, "missing")] = Replaced(int(np.count_nonzero(lacking)), len(table))
+    return {source: replaced for source, replaced in found.items() if replaced.count}
+
+
+def unknown_in(column: Column, unknown: Mask) -> Replaced:
+    """The values that a vocabulary lacks. `unknown`: which of the column's values they are."""
+    values = len(column) if column.valid is None else int(np.count_nonzero(column.valid))
+    count = int(np.count_nonzero(unknown))
+    if not count:
+        return Replaced(0, values)
+    some = column.take(np.flatnonzero(unknown)[:_LOOKED_AT]).to_list()
+    return Replaced(count, values, _distinct([str(value) for value in some]))
+
+
+def _lacking(column: Column) -> Mask | None:
+    """Which events lack the field; None: none of them."""
+    null = None if column.valid is None else ~column.valid
+    if not isinstance(column, ListColumn) or column.items.valid is None:
+        return null
+    offsets = offsets_of(column.lengths)
+    lacking = column.lengths > 0
+    lacking[lacking] = ~np.logical_or.reduceat(column.items.valid, offsets[:-1][lacking])
+    return lacking if null is None else lacking | null
+
+
+def _distinct(examples: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(examples))[:MAX_EXAMPLES]

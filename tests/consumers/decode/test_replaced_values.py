@@ -1,0 +1,138 @@
+"""Values that the model gets in place of the events' own are counted by field, and told once nearly all of a field are."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream.consumers.decode.decoder import BlockDecoder, EventFields
+from millstream.consumers.decode.replaced_values import FEWEST_VALUES, WINDOW, ReplacedValues, replaceable_in
+from millstream.consumers.observability.metrics import Metrics
+from millstream.consumers.observability.seldom import LOG_INTERVAL
+from millstream.inference.conversions import Conversion
+from millstream.inference.replaced import Replaced, Replacements, Source
+from millstream.inference.repository import ModelVersion
+from millstream.inference.signature import Signature, TensorInput
+from millstream.inference.vocabulary import Vocabulary
+from tests.consumers.in_memory import NumberDecoder, polled
+from tests.consumers.isolating import isolating_decoder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+AGE, COUNTRY = Source("customer.age", "missing"), Source("country", "unknown")
+NUMBER = Source("number", "missing")
+
+
+@dataclass
+class Noting:
+    """Notes replaced values at a time that the test sets."""
+
+    caplog: pytest.LogCaptureFixture
+    folder: Path
+    now: float = 1000.0
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics("p")
+        vocabulary = Vocabulary(("other", "DE"), 0, "countries.txt")
+        conversions = Conversion(missing=math.nan), Conversion(vocabulary)
+        entry = TensorInput("t", ("customer.age", "country"), False, "float32", (2,), conversions=conversions, line=3)
+        model = ModelVersion("m", 1, self.folder / "model.onnx", "onnx", Signature((entry,), ()), ())
+        self.values = ReplacedValues(replaceable_in(model), self.metrics, lambda: self.now)
+
+    def absent(self, events: int, of: int = WINDOW) -> None:
+        self.values.note(Replacements(of, {AGE: Replaced(events, of)} if events else {}))
+
+    def unknown(self, values: int, of: int, events: int = WINDOW) -> None:
+        self.values.note(Replacements(events, {COUNTRY: Replaced(values, of, ("XX", "x\ny"))}))
+
+    def warnings(self) -> list[str]:
+        return [record.getMessage() for record in self.caplog.records if record.levelno == logging.WARNING]
+
+    def counted(self, metric: str, field: str) -> float | None:
+        labels = {"pipeline": "p", "model": "m", "field": field}
+        return self.metrics.registry.get_sample_value(f"millstream_{metric}_values_total", labels)
+
+
+@pytest.fixture
+def noting(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> Noting:
+    return Noting(caplog, tmp_path)
+
+
+def test_replaced_values_are_counted_by_field_from_zero(noting: Noting) -> None:
+    assert noting.counted("missing", "customer.age") == noting.counted("unknown", "country") == 0
+    noting.absent(30)
+    noting.unknown(5, 7)
+    assert noting.counted("missing", "customer.age") == 30
+    assert noting.counted("unknown", "country") == 5
+
+
+def test_field_that_goes_away_is_told_once_with_what_to_do(noting: Noting) -> None:
+    noting.absent(10)
+    noting.absent(500)  # in the middle of a window
+    assert not noting.warnings()
+    for _ in range(5):
+        noting.absent(500, 500)
+        noting.now += LOG_INTERVAL
+    [said] = noting.warnings()
+    assert said == (
+        "customer.age was absent or null in 1,000 of the last 1,000 events; the model gets nan instead, as `missing` says in "
+        f"model m version 1 ({noting.folder / 'config.yaml'}:3). If the producer renamed it, write its new name in the mapping."
+    )
+
+
+def test_field_that_comes_back_and_goes_away_again_is_told_again_but_not_often(noting: Noting) -> None:
+    for _ in range(5):
+        noting.absent(0)
+        noting.absent(WINDOW)
+    assert len(noting.warnings()) == 1
+    noting.now += LOG_INTERVAL
+    noting.absent(WINDOW)
+    assert len(noting.warnings()) == 2
+
+
+def test_field_that_is_rare_from_the_beginning_is_not_told(noting: Noting) -> None:
+    for _ in range(3):
+        noting.absent(WINDOW - 1)
+    assert not noting.warnings()
+
+
+def test_field_that_was_never_there_is_told(noting: Noting) -> None:
+    noting.absent(WINDOW - 1, WINDOW - 1)
+    assert not noting.warnings()
+    noting.absent(1, 1)
+    assert len(noting.warnings()) == 1
+
+
+def test_values_that_no_vocabulary_has_are_told_with_examples_and_the_file(noting: Noting) -> None:
+    noting.unknown(200, 200)
+    [said] = noting.warnings()
+    assert said.startswith(
+        "country: 200 of the last 200 values are no entry of the vocabulary, such as 'XX', 'x\\ny'; the model gets the index 0 "
+        "instead, as `unknown` says in model m "
+    )
+    assert said.endswith("If it is not the one that the model was trained with, correct countries.txt.")
+
+
+def test_few_values_of_a_vocabulary_say_nothing(noting: Noting) -> None:
+    noting.unknown(FEWEST_VALUES - 1, FEWEST_VALUES - 1)
+    assert not noting.warnings()
+
+
+def test_decoded_events_are_counted(tmp_path: Path) -> None:
+    entry = TensorInput("x", ("number",), False, "float32", (1,), conversions=(Conversion(missing=math.nan),))
+    model = ModelVersion("m", 1, tmp_path / "model.onnx", "onnx", Signature((entry,), ()), ())
+    fields = EventFields(event_id=None, event_time=None)
+    sources = replaceable_in(model)
+    decoder = BlockDecoder(NumberDecoder(), fields, model.signature, allow_nan=False, replaceable=sources)
+    metrics = Metrics("p")
+    stage = isolating_decoder(decoder, metrics)
+    for values in ([b"1", b"null", b"x", None], [b"null"]):
+        [block] = stage.blocks(polled(values))
+        assert block.replaced.sources == {NUMBER: Replaced(1, len(block.good))}
+    labels = {"pipeline": "p", "model": "m", "field": "number"}
+    assert metrics.registry.get_sample_value("millstream_missing_values_total", labels) == 2
