@@ -11,7 +11,7 @@ import numpy as np
 from millstream.inference.ragged import offsets_of
 from millstream.inference.signature import TensorInput
 from millstream.schemas.arrays import Mask
-from millstream.schemas.column import Column, ListColumn
+from millstream.schemas.column import Column, ListColumn, StringColumn
 from millstream.schemas.table import Table
 
 MAX_EXAMPLES = 3
@@ -25,16 +25,17 @@ class Source(NamedTuple):
     option: Literal["missing", "unknown"]  # the option that replaces its values
 
 
-@dataclass(frozen=True, slots=True)
-class Replaced:
+# A tuple, because a frozen dataclass takes longer to create, and each block may need many.
+class Replaced(NamedTuple):
     """How many values of a source were replaced."""
 
-    count: int  # for `missing`: events without the field's value; for `unknown`: values
-    of: int  # for `unknown`: all values, of `count` or not; for `missing`, `Replacements.events` says it
+    number: int  # for `missing`: events without the field's value; for `unknown`: values
+    of: int  # for `unknown`: all values; for `missing`, `Replacements.events` says it
     examples: tuple[str, ...] = ()  # of `unknown`: some values
 
-    def __add__(self, other: "Replaced") -> "Replaced":
-        return Replaced(self.count + other.count, self.of + other.of, _distinct(self.examples + other.examples))
+    def plus(self, other: "Replaced") -> "Replaced":
+        """Of all values of both."""
+        return Replaced(self.number + other.number, self.of + other.of, _distinct(self.examples + other.examples))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Replacements:
         """Of all events of both."""
         sources = dict(self.sources)
         for source, new in other.sources.items():
-            sources[source] = sources[source] + new if source in sources else new
+            sources[source] = sources[source].plus(new) if source in sources else new
         return Replacements(self.events + other.events, sources)
 
     def out_of(self, source: Source) -> int:
@@ -61,11 +62,14 @@ class Replacements:
 def missing_in(table: Table, inputs: Sequence[TensorInput]) -> dict[Source, Replaced]:
     """The events that lack fields for which the inputs have a `missing`. Of a list, all values must be absent."""
     found = {}
+    events = len(table)
     for entry in inputs:
-        for name, conversion in entry.converted_fields:
-            if conversion.in_place_of_null is not None and (lacking := _lacking(table[name])) is not None:
-                found[Source(name, "missing")] = Replaced(int(np.count_nonzero(lacking)), len(table))
-    return {source: replaced for source, replaced in found.items() if replaced.count}
+        for name, conversion in entry.converted_fields if entry.conversions else ():
+            if conversion.in_place_of_null is None or (lacking := _lacking(table[name])) is None:
+                continue
+            if count := int(np.count_nonzero(lacking)):
+                found[Source(name, "missing")] = Replaced(count, events)
+    return found
 
 
 def unknown_in(column: Column, unknown: Mask) -> Replaced:
@@ -74,8 +78,12 @@ def unknown_in(column: Column, unknown: Mask) -> Replaced:
     count = int(np.count_nonzero(unknown))
     if not count:
         return Replaced(0, values)
-    some = column.take(np.flatnonzero(unknown)[:_LOOKED_AT]).to_list()
-    return Replaced(count, values, _distinct([str(value) for value in some]))
+    rows = np.flatnonzero(unknown)[:_LOOKED_AT]
+    if isinstance(column, StringColumn):
+        examples = [column.packed[row].decode() for row in rows.tolist()]
+    else:
+        examples = [str(value) for value in column.take(rows).to_list()]
+    return Replaced(count, values, _distinct(examples))
 
 
 def _lacking(column: Column) -> Mask | None:
@@ -90,4 +98,6 @@ def _lacking(column: Column) -> Mask | None:
 
 
 def _distinct(examples: Sequence[str]) -> tuple[str, ...]:
+    if len(examples) < 2:
+        return tuple(examples)
     return tuple(dict.fromkeys(examples))[:MAX_EXAMPLES]

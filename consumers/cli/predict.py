@@ -101,7 +101,7 @@ def _replaced(plan: Plan, replaced: Replacements, told: Collection[str]) -> Iter
         return
     for source, values in replaced.sources.items():
         of = replaced.out_of(source)
-        if values.count == of and of and source.field not in told:
+        if values.number == of and of and source.field not in told:
             yield f"warning: {plan.decoder.replaceable[source].text(source, values, f'{of:,}')}"
 
 

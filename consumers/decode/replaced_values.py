@@ -40,7 +40,7 @@ class Replaceable(NamedTuple):
 
     def text(self, source: Source, replaced: Replaced, of: str) -> str:
         """Says what was replaced. `of`: how many values there were, such as `the last 1,000`."""
-        found = f"{replaced.count:,} of {of}"
+        found = f"{replaced.number:,} of {of}"
         if source.option == "missing":
             return f"{self.field} was absent or null in {found} events; {self.instead}. {self.advice}"
         examples = ", ".join(map(shown, replaced.examples))
@@ -111,9 +111,9 @@ class ReplacedValues:
     def note(self, new: Replacements) -> None:
         """Note what was replaced in some events."""
         for source, replaced in new.sources.items():
-            if replaced.count:
-                self._count(source, replaced.count)
-        self._window += new
+            if replaced.number:
+                self._count(source, replaced.number)
+        self._window = self._window + new if self._window.events else new
         if self._window.events >= WINDOW:
             self._judge(self._window)
             self._window, self._is_first = Replacements(), False
@@ -128,11 +128,11 @@ class ReplacedValues:
             of = window.out_of(source)
             if of < FEWEST_VALUES:
                 continue
-            if replaced.count < MOST * of:
+            if replaced.number < MOST * of:
                 self._replaced.discard(source)
-            elif replaced.count >= NEARLY_ALL * of and source not in self._replaced:
+            elif replaced.number >= NEARLY_ALL * of and source not in self._replaced:
                 # A field that only few events have is no change: the first window must have none.
-                if self._is_first and replaced.count < of:
+                if self._is_first and replaced.number < of:
                     self._replaced.add(source)
                 elif self._clock() - self._said.get(source, -inf) >= LOG_INTERVAL:
                     self._replaced.add(source)

@@ -286,6 +286,53 @@ def test_field_that_is_a_time_gets_no_advice_on_casts_but_where_they_do_the_same
     assert [one["outputs"] for one in predicted(capsys, str(file), str(events))] == [{"y": 1.5}] * 2
 
 
+def warnings(capsys: pytest.CaptureFixture[str], file: Path, events: Path) -> list[str]:
+    assert cli.run(["predict", str(file), str(events)]) == 0
+    return [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+
+
+def test_field_that_all_events_lack_is_told_with_what_the_model_gets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, events, file = reading_one(tmp_path, "{field: age, missing: -1}", [{"agee": 1}, {"agee": 2}])
+    [warning] = warnings(capsys, file, events)
+    place = f"as `missing` says in model number version 1 ({config}:1)"
+    assert warning == (
+        f"warning: field age was missing or null in 2 of 2 events; the model gets -1 instead, {place}. Did you mean `agee`?"
+    )
+    events.write_text('{"id": "a", "age": 1}\n{"id": "b"}\n')
+    assert not warnings(capsys, file, events)
+
+
+def test_field_of_a_schema_that_is_null_in_all_events_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, events, file = reading_one(tmp_path, "{field: x, missing: 0}", [{"x": None}, {"x": None}])
+    schema = tmp_path / "schemas" / "1-number-event.avsc"
+    schema.write_text(schema.read_text().replace('"double"', '["null", "double"]'))
+    file.write_text(file.read_text().replace("format: json", "format: json\n  schema: number-event", 1))
+    [warning] = warnings(capsys, file, events)
+    assert warning.startswith(
+        "warning: x was absent or null in 2 of 2 events; the model gets 0 instead, as `missing` says in "
+    )
+
+
+def test_vocabulary_that_has_none_of_the_values_is_told_with_some_and_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    countries = [{"x": country} for country in ("DE", "DE", "FR", "NO", "SE")]
+    config, events, file = reading_one(tmp_path, "{field: x, vocabulary: countries.txt, unknown: 0}", countries)
+    listed = config.with_name("countries.txt")
+    listed.write_text("other\nde\nfr\n")
+    [warning] = warnings(capsys, file, events)
+    assert warning.startswith(
+        "warning: x: 5 of 5 values are no entry of the vocabulary, such as 'DE', 'FR', 'NO'; the model gets the index 0 instead, "
+    )
+    assert warning.endswith(f"correct {listed}.")
+    listed.write_text("other\nDE\n")
+    assert not warnings(capsys, file, events)
+
+
 def test_included_fields_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     service = python_service(
         tmp_path,

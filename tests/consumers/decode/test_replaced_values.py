@@ -118,6 +118,19 @@ def test_values_that_no_vocabulary_has_are_told_with_examples_and_the_file(notin
     assert said.endswith("If it is not the one that the model was trained with, correct countries.txt.")
 
 
+def test_field_of_a_look_up_is_named_as_one(tmp_path: Path) -> None:
+    conversions = (Conversion(missing=0.5),)
+    entry = TensorInput(
+        "t", ("[customer].orders",), False, "float32", (1,), mapped_at="p.yaml:7", conversions=conversions
+    )
+    model = ModelVersion("m", 1, tmp_path / "model.onnx", "onnx", Signature((entry,), ()), ())
+    [(source, words)] = replaceable_in(model).items()
+    assert words.text(source, Replaced(2, 2), "2") == (
+        "orders of look-up customer was absent or null in 2 of 2 events; the model gets 0.5 instead, as `missing` says in "
+        "p.yaml:7. If the store renamed it, write its new name in the mapping."
+    )
+
+
 def test_few_values_of_a_vocabulary_say_nothing(noting: Noting) -> None:
     noting.unknown(FEWEST_VALUES - 1, FEWEST_VALUES - 1)
     assert not noting.warnings()

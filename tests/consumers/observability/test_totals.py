@@ -35,6 +35,33 @@ def test_totals_of_a_worker_are_one_line() -> None:
     assert str(worked()) == WORKED
 
 
+def test_replaced_values_are_named_by_field_whatever_is_in_its_path() -> None:
+    metrics = m.Metrics("p")
+    metrics.count(m.RECORDS_READ, 2000, "in")
+    metrics.count(m.PREDICTIONS, 2000, "m", "1", "primary")
+    metrics.count(m.MISSING_VALUES, 1500, "m", "customer.age")
+    metrics.count(m.MISSING_VALUES, 3, "m", 'tags["a, (b)"]')
+    metrics.count(m.MISSING_VALUES, 0, "m", "never")
+    metrics.count(m.UNKNOWN_VALUES, 7, "m", "items[].color")
+    totals = Totals.of_metrics(generate_latest(metrics.registry).decode())
+    assert str(totals) == (
+        'totals: 2,000 events read, 2,000 predicted, 1,503 missing values filled (1,500 customer.age, 3 tags["a___b_"]), '
+        "7 values outside a vocabulary (7 items[].color)"
+    )
+    assert Totals.of_line(f"2026-01-01 00:00:00,000 INFO millstream: {totals}") == totals
+
+
+def test_line_names_a_dozen_fields_at_most() -> None:
+    metrics = m.Metrics("p")
+    for number in range(40):
+        metrics.count(m.MISSING_VALUES, 100 - number, "m", f"f{number}")
+    totals = Totals.of_metrics(generate_latest(metrics.registry).decode())
+    named = str(totals).partition("filled (")[2]
+    assert named.count(" f") == 11
+    assert named.startswith("100 f0, ")
+    assert sum(totals.counts.values()) == sum(Totals.of_line(f"millstream: {totals}").counts.values())  # type: ignore[union-attr]
+
+
 def test_worker_without_events_says_so() -> None:
     idle = Totals.of_metrics(generate_latest(m.Metrics("p").registry).decode())
     assert str(idle) == "totals: 0 events read, 0 predicted"
