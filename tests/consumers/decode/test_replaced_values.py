@@ -73,14 +73,14 @@ def test_replaced_values_are_counted_by_field_from_zero(noting: Noting) -> None:
 
 def test_field_that_goes_away_is_told_once_with_what_to_do(noting: Noting) -> None:
     noting.absent(10)
-    noting.absent(500)  # in the middle of a window
+    noting.absent(WINDOW // 2)  # in the middle of a window
     assert not noting.warnings()
     for _ in range(5):
-        noting.absent(500, 500)
+        noting.absent(WINDOW // 2, WINDOW // 2)
         noting.now += LOG_INTERVAL
     [said] = noting.warnings()
     assert said == (
-        "customer.age was absent or null in 1,000 of the last 1,000 events; the model gets nan instead, as `missing` says in "
+        f"customer.age was absent or null in {WINDOW} of the last {WINDOW} events; the model gets nan instead, as `missing` says in "
         f"model m version 1 ({noting.folder / 'config.yaml'}:3). If the producer renamed it, write its new name in the mapping."
     )
 
