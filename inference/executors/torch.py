@@ -119,7 +119,7 @@ class TorchExecutor:
             raise ModelConfigError(
                 f"{self._place}: names the outputs {sorted(lacking)}, but the model's outputs are {sorted(outputs)}."
             )
-        return outputs
+        return {name: outputs[name] for name in wanted}
 
 
 def _device(asked: str, model: ModelVersion) -> str:

@@ -102,6 +102,11 @@ def test_outputs_that_are_not_as_declared_stop_the_start(tmp_path: Path, forward
         executor.warm_up()
 
 
+def test_output_that_is_not_kept_needs_no_axis_of_events(tmp_path: Path) -> None:
+    executor = TorchExecutor(exported(tmp_path, lambda _, x: {"sum": x.sum(), "y": x + x}, example()), device="cpu")
+    assert executor.run({"x": floats(2)}).keys() == {"y"}
+
+
 def test_checkpoint_is_told_from_a_model(tmp_path: Path) -> None:
     folder = scripted(tmp_path, double, example()).file.parent
     torch.save({"weights": torch.zeros(2)}, folder / "model.pt")
