@@ -1,5 +1,7 @@
 """Classifies a runtime's exceptions: the events, the memory or the device caused them."""
 
+import re
+
 from millstream.inference.errors import ExecutorLost, ExecutorUnavailable, InferenceError, ModelRejected, OutOfMemory
 
 OUT_OF_MEMORY_MESSAGES = (
@@ -29,6 +31,8 @@ CONTEXT_LOST_MESSAGES = (
     "device is lost",
 )
 
+_STACK = re.compile(r"\n(?=Exception raised from |frame #0: )")
+
 
 def line_of(error: BaseException) -> str:
     """The exception's text in one line. If it is long, its middle is left out."""
@@ -53,8 +57,8 @@ def classify_error(error: Exception, place: str) -> InferenceError:
 
 
 def _own_words(error: BaseException) -> str:
-    """The text without the model's code, which TorchScript puts before it and which may contain any word."""
-    text = str(error)
+    """The text without the model's code and without a stack of C++, which may contain any word."""
+    text = _STACK.split(str(error), maxsplit=1)[0]
     if text.startswith("The following operation failed in the TorchScript interpreter"):
         return text.rstrip().rsplit("\n", 1)[-1]
     return text

@@ -41,6 +41,16 @@ def test_code_that_torchscript_shows_decides_nothing() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "begins", ["Exception raised from cpp_fused_index_0 at a.cpp:76 (most recent call first):\n", ""]
+)
+def test_stack_of_cpp_decides_nothing(begins: str) -> None:
+    stack = f"{begins}frame #0: cublasCreate + 0x9d (0x7f in libcudnn.so)\n"
+    told = classify_error(RuntimeError(f"index out of bounds: 0 <= tmp8 < 3\n{stack}"), "m")
+    assert type(told) is ModelRejected
+    assert str(told) == "m: index out of bounds: 0 <= tmp8 < 3"
+
+
 def test_long_text_keeps_its_beginning_and_its_end() -> None:
     line = line_of(ValueError(f"begins\n{'x ' * 900}\tends"))
     assert line.startswith("begins x")
