@@ -9,3 +9,5 @@ import os
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 # One thread tokenizes: Millstream scales by processes, and threads of each would take the cores from the others.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Packages that AOTInductor compiled check the types and shapes of their inputs only with this. They read it at their first call.
+os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"

@@ -181,6 +181,7 @@ class RuntimeOptions(_Options):
     cuda_graphs: bool = False
     dtype: Literal["float16", "bfloat16"] | None = None
     compile: bool = False
+    aoti_package: Annotated[str, Field(min_length=1)] | None = None
     tensorrt_fp16: bool = False
 
 

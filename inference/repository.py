@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from millstream.inference.config_file import ConfigFile, problems_of, read_config_file
 from millstream.inference.config_sections import SECTIONS, Config, RuntimeOptions
 from millstream.inference.described.description import Description
+from millstream.inference.entries import file_beside
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.executors.installed import BY_FILE, MLFLOW, SERVERS, all_names, is_known
 from millstream.inference.foreign_models import what_to_convert
@@ -27,7 +28,10 @@ from millstream.schemas.wording import dotted, meant, shown
 
 CONFIG_FILE = "config.yaml"
 TRITON_FILE = "config.pbtxt"
-RUNTIME_OPTIONS = {"onnx": ("cuda_graphs", "tensorrt_fp16"), "torch": ("cuda_graphs", "dtype", "compile")}
+RUNTIME_OPTIONS = {
+    "onnx": ("cuda_graphs", "tensorrt_fp16"),
+    "torch": ("cuda_graphs", "dtype", "compile", "aoti_package"),
+}
 """Executor -> its options in the section `runtime`."""
 
 
@@ -146,6 +150,7 @@ def read_version(
     file = files[0] if described and described.file else _model_file(files, config.executor, written)
     executor = config.executor or BY_FILE[file.name]
     _check_runtime(config, executor, written)
+    _check_package(config.runtime, written)
     signature = signature_of(config, fields or {}, mapped_at, written)
     return ModelVersion(
         name,
@@ -229,6 +234,19 @@ def _check_runtime(config: Config, executor: str, written: ConfigFile) -> None:
             f"{written.at('runtime', 'cuda_graphs')}: a CUDA graph takes no texts, but an input has dtype string. Leave out "
             f"`cuda_graphs`, or let the model take numbers."
         )
+
+
+def _check_package(runtime: RuntimeOptions, written: ConfigFile) -> None:
+    """Check that the package is there, and that no option is meant to change what it computes. Raises ModelConfigError."""
+    if runtime.aoti_package is None:
+        return
+    file_beside(runtime.aoti_package, written.path.parent, written.at("runtime", "aoti_package"))
+    for option in ("compile", "dtype"):
+        if getattr(runtime, option):
+            raise ModelConfigError(
+                f"{written.at('runtime', option)}: a package of AOTInductor is compiled already, so this option changes nothing. "
+                f"Leave it out, or leave out `aoti_package`."
+            )
 
 
 def _model_folder(repository: Path, name: str) -> Path:

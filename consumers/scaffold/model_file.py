@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import is_zipfile
 
 from millstream.consumers.errors import WorkerError
 from millstream.inference.executors.installed import BY_FILE
+from millstream.inference.executors.torch_package import is_package
 from millstream.inference.foreign_models import how_to_convert, what_it_is
 from millstream.inference.onnx_types import DTYPES
 
@@ -45,6 +47,11 @@ def look_at(path: Path) -> ModelFile:
     suffix = path.suffix.lower()
     if suffix == ".onnx":
         return _onnx(path)
+    if suffix == ".pt2" and is_zipfile(path) and is_package(path):
+        raise WorkerError(
+            f"{path} is compiled by AOTInductor, and states no inputs. Name the program that torch.export.save wrote. Then put "
+            f"the package beside it: `runtime: {{aoti_package: {path.name}}}` in config.yaml (`millstream docs models`)."
+        )
     if suffix in {".pt2", ".pt", ".py"}:
         # torch programs and Python classes run code when they are loaded, so they aren't loaded here.
         return ModelFile(path, f"model{suffix}", [], [])

@@ -1,5 +1,6 @@
 """The torch executor: exported programs (`model.pt2`) and TorchScript (`model.pt`), on CPU and CUDA."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from millstream.inference.devices import cpu_or_cuda
 from millstream.inference.errors import DeviceError, InferenceError, ModelConfigError
 from millstream.inference.executors.error_classification import classify_error, line_of
 from millstream.inference.executors.interface import Tensors, check_rows, rows_of, warm_up
+from millstream.inference.executors.package_results import check_results
 from millstream.inference.executors.pinned_memory import pinned
 from millstream.inference.executors.staging import StagingBuffers
 from millstream.inference.executors.torch_calls import Outputs
@@ -54,6 +56,11 @@ class TorchExecutor:
         self._place = model.place
         self._outputs = model.signature.output_tensors
         self.device = _device(device, model)
+        if model.runtime.aoti_package and self.device == "cpu" and threads > 1:
+            raise ModelConfigError(  # measured: with more threads than it was compiled for, a sum writes outside of memory
+                f"{self._place}: a package of AOTInductor runs with one thread on a CPU, because more could crash the worker. "
+                f"Leave out `model.threads`, and run more workers."
+            )
         torch().set_num_threads(threads)
         self._limit = gpu_memory if self.device == "cuda" else None
         if self._limit is not None:
@@ -65,6 +72,10 @@ class TorchExecutor:
         # A GPU tunes for each new shape, so it gets few shapes. On the CPU, any size is fine that the model takes.
         self._pads = self.device != "cpu" or fixed is not None
         self.max_events = min(max_events, self.batch_sizes[-1]) if self._pads else most
+        if self._program.compiled_from is not None:
+            checked = self.batch_sizes if self._pads else (self._program.least, self.max_events)
+            check_results(model, self._program.calls, self._program.compiled_from, checked)
+            self._program = replace(self._program, compiled_from=None)  # its weights take memory
         self._buffers = StagingBuffers(np.empty if self.device == "cpu" else pinned)
 
     def warm_up(self) -> None:

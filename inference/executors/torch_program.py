@@ -4,15 +4,17 @@ import importlib
 import re
 import warnings
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
+from millstream.inference.config_sections import RuntimeOptions
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.executors.error_classification import line_of
 from millstream.inference.executors.interface import Tensors, check_length, check_names, write_dtype
 from millstream.inference.executors.torch_calls import Calls, Outputs, calls_of
 from millstream.inference.executors.torch_library import torch
+from millstream.inference.executors.torch_package import MIN_EVENTS, is_package, open_package
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import DTYPES, TensorInput
 
@@ -30,6 +32,7 @@ class Program:
     least: int = 1  # fewest and most events of a call
     most: int = UNBOUNDED_EVENTS
     fixed: int | None = None  # the only number of events that a call takes
+    compiled_from: Calls | None = None  # of a package: the program, to compare results with
 
     def run(self, inputs: Tensors) -> Outputs:
         """Call the model. Raises what torch raises."""
@@ -49,9 +52,10 @@ def open_program(model: ModelVersion, device: str) -> Program:
             )
     if not zipfile.is_zipfile(model.file):
         raise ModelConfigError(f"{model.file} can't be loaded: it is no file of torch's.")
-    if model.runtime.compile and model.file.suffix == ".pt":
+    option = "aoti_package" if model.runtime.aoti_package else "compile" if model.runtime.compile else None
+    if option and model.file.suffix == ".pt":
         raise ModelConfigError(
-            f"{model.place}: `runtime.compile` is for model.pt2, and model.pt is TorchScript. Save the model with torch.export "
+            f"{model.place}: `runtime.{option}` is for model.pt2, and model.pt is TorchScript. Save the model with torch.export "
             f"as model.pt2, or leave the option out."
         )
     return _exported(model, device) if model.file.suffix == ".pt2" else _script(model, device)
@@ -59,13 +63,12 @@ def open_program(model: ModelVersion, device: str) -> Program:
 
 def _exported(model: ModelVersion, device: str) -> Program:
     library = torch()
-    with zipfile.ZipFile(model.file) as archive:
-        # Such a package doesn't check its inputs, and its kernels read outside of the memory of a tensor that is too small.
-        if any("/aotinductor/" in name for name in archive.namelist()):
-            raise ModelConfigError(
-                f"{model.file} is compiled by AOTInductor, and states neither names nor types nor shapes of its inputs. Save the "
-                f"program with torch.export.save, and write `runtime: {{compile: true}}` in config.yaml: the worker compiles it."
-            )
+    if is_package(model.file):
+        raise ModelConfigError(
+            f"{model.file} is compiled by AOTInductor, and states neither names nor types nor shapes of its inputs. Save the "
+            f"program with torch.export.save as model.pt2, put the package beside it, and write `runtime: {{aoti_package: "
+            f"compiled.pt2}}` in config.yaml (`millstream docs models`)."
+        )
     try:
         program = library.export.load(model.file)
         if device != "cpu":
@@ -84,16 +87,18 @@ def _exported(model: ModelVersion, device: str) -> Program:
     if len(fixed) > 1:
         raise ModelConfigError(f"{model.place}: the model's inputs fix different batch sizes: {sorted(fixed)}.")
     bounds = [ranges[str(batch)] for batch in batches if str(batch) in ranges]
+    least = max([1, *(int(bound.lower) for bound in bounds)])
+    most = min([UNBOUNDED_EVENTS, *(int(bound.upper) for bound in bounds if bound.upper < inf)])
+    names_in_order = (tuple(pytree.tree_leaves(positional)), tuple(pytree.tree_leaves(keywords)))
+    one_size = fixed.pop() if fixed else None
+    if model.runtime.aoti_package:
+        package = calls_of(model, open_package(model, device, program.call_spec.out_spec), tuple(names), (), device)
+        plain = calls_of(replace(model, runtime=RuntimeOptions()), module, *names_in_order, device)
+        return Program(package, least if one_size else max(least, MIN_EVENTS), most, one_size, compiled_from=plain)
     if model.runtime.compile:
         # One compiled program for all shapes: torch gives up on compiling for each shape after a few.
         module = library.compile(module, dynamic=True)
-    names_in_order = (tuple(pytree.tree_leaves(positional)), tuple(pytree.tree_leaves(keywords)))
-    return Program(
-        calls_of(model, module, *names_in_order, device),
-        least=max([1, *(int(bound.lower) for bound in bounds)]),
-        most=min([UNBOUNDED_EVENTS, *(int(bound.upper) for bound in bounds if bound.upper < inf)]),
-        fixed=fixed.pop() if fixed else None,
-    )
+    return Program(calls_of(model, module, *names_in_order, device), least, most, one_size)
 
 
 def _script(model: ModelVersion, device: str) -> Program:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -199,9 +201,17 @@ def test_sample_comes_from_a_topic(
     assert "guessed from 20 events" in capsys.readouterr().out
 
 
+def zipped(name: str) -> bytes:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as made:
+        made.writestr(name, "")
+    return archive.getvalue()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
+        ("fast.pt2", zipped("fast/data/aotinductor/model/a.wrapper.so"), "`runtime: {aoti_package: fast.pt2}`"),
         ("model.pkl", b"\x80\x04", "Convert it to ONNX where you trained it"),
         ("model.ubj", b"{L", "this looks like a model of XGBoost"),
         ("model.onnx", b"<html>", "can't be loaded: this is a web page"),

@@ -74,6 +74,19 @@ def test_wrong_option_is_refused_with_its_place(tmp_path: Path, file: str, runti
         loaded(tmp_path, f"runtime: {runtime}", file)
 
 
+@pytest.mark.parametrize("name", ["missing.pt2", "../compiled.pt2", "/compiled.pt2"])
+def test_package_must_be_in_the_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ModelConfigError, match=r":3: runtime.aoti_package: expected"):
+        loaded(tmp_path, f"runtime: {{aoti_package: {name}}}", "model.pt2")
+
+
+@pytest.mark.parametrize("option", ["compile: true", "dtype: bfloat16"])
+def test_options_of_a_compiler_are_not_for_a_package(tmp_path: Path, option: str) -> None:
+    name = option.split(":", maxsplit=1)[0]
+    with pytest.raises(ModelConfigError, match=rf":3: runtime.{name}: a package of AOTInductor is compiled already"):
+        loaded(tmp_path, f"runtime: {{aoti_package: model.pt2, {option}}}", "model.pt2")
+
+
 def test_texts_can_not_go_into_a_cuda_graph(tmp_path: Path) -> None:
     with pytest.raises(ModelConfigError, match=r":3: runtime.cuda_graphs: a CUDA graph takes no texts"):
         loaded(tmp_path, "runtime: {cuda_graphs: true}", inputs=TEXTS)

@@ -119,7 +119,7 @@ def open_torch(
 ) -> ModelExecutor:
     cuda = SimpleNamespace(is_available=lambda: True)
     torch = SimpleNamespace(set_num_threads=lambda _: None, cuda=cuda)
-    program = SimpleNamespace(run=runtime.answer, fixed=runtime.fixed, least=least, most=most)
+    program = SimpleNamespace(run=runtime.answer, fixed=runtime.fixed, least=least, most=most, compiled_from=None)
     patch.setattr(torch_executor, "cpu_or_cuda", lambda *_: device)
     patch.setattr(torch_executor, "open_program", lambda *_: program)
     patch.setattr(torch_executor, "torch", lambda: torch)

@@ -5,6 +5,7 @@ import importlib.util
 import io
 import json
 import re
+import shutil
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping
@@ -35,12 +36,41 @@ def exported(
     keywords: bool = False,
 ) -> ModelVersion:
     """A model saved by torch.export: `forward(x, ...)`; `batch` bounds its first axis, None fixes it to the example's."""
-
-    model = type("Model", (torch.nn.Module,), {"forward": forward})().eval()
-    axis = None if batch is None else {0: torch.export.Dim("batch", min=batch[0], max=batch[1])}
-    args, kwargs = ((), dict(example)) if keywords else (tuple(example.values()), None)
-    program = torch.export.export(model, args, kwargs, dynamic_shapes=dict.fromkeys(example, axis))
+    program = program_of(forward, example, batch=batch, keywords=keywords)
     return _saved(repository, config, lambda folder: torch.export.save(program, folder / "model.pt2"))
+
+
+def program_of(
+    forward: Callable[..., Any],
+    example: Mapping[str, Any],
+    *,
+    batch: tuple[int, int] | None,
+    keywords: bool = False,
+    length: tuple[int, int] | None = None,
+) -> Any:
+    """See `exported`; `length` bounds the second axis."""
+    model = type("Model", (torch.nn.Module,), {"forward": forward})().eval()
+    axes = {} if batch is None else {0: torch.export.Dim("batch", min=batch[0], max=batch[1])}
+    if length is not None:
+        axes[1] = torch.export.Dim("length", min=length[0], max=length[1])
+    args, kwargs = ((), dict(example)) if keywords else (tuple(example.values()), None)
+    return torch.export.export(model, args, kwargs, dynamic_shapes=dict.fromkeys(example, axes or None))
+
+
+def packaged(repository: Path, program: Any, package: Path, *, config: str = DOUBLING) -> ModelVersion:
+    """A program saved by torch.export, with a package beside it that AOTInductor compiled."""
+
+    def save(folder: Path) -> None:
+        torch.export.save(program, folder / "model.pt2")
+        shutil.copy(package, folder / "compiled.pt2")
+
+    return _saved(repository, f"{config}runtime: {{aoti_package: compiled.pt2}}\n", save)
+
+
+def compiled(program: Any, file: Path) -> Path:
+    """Compile the program into this file."""
+    importlib.import_module("torch._inductor").aoti_compile_and_package(program, package_path=str(file))
+    return file
 
 
 def scripted(
