@@ -57,7 +57,7 @@ class TorchExecutor:
         self._outputs = model.signature.output_tensors
         self.device = _device(device, model)
         if model.runtime.aoti_package and self.device == "cpu" and threads > 1:
-            raise ModelConfigError(  # measured: with more threads than it was compiled for, a sum writes outside of memory
+            raise ModelConfigError(  # see `open_package`
                 f"{self._place}: a package of AOTInductor runs with one thread on a CPU, because more could crash the worker. "
                 f"Leave out `model.threads`, and run more workers."
             )

@@ -50,8 +50,16 @@ def open_package(model: ModelVersion, device: str, out_spec: Any) -> Callable[..
         package = torch()._C._aoti.AOTIModelPackageLoader(str(file), "model", single_thread)
     except Exception as error:
         raise ModelConfigError(f"{place} can't be loaded. {compile_again()} torch says: {line_of(error)}") from None
-    unflatten = import_module("torch.utils._pytree").tree_unflatten
-    return lambda *tensors: unflatten(package.boxed_run(list(tensors)), out_spec)
+    unflatten, set_num_threads = import_module("torch.utils._pytree").tree_unflatten, torch().set_num_threads
+
+    def call(*tensors: Any) -> Any:
+        if device == "cpu":
+            # This sets the calling thread's number; the default is one per core. If a package runs with more threads than it was
+            # compiled for, sums over the batch write outside of memory (torch 2.15).
+            set_num_threads(1)
+        return unflatten(package.boxed_run(list(tensors)), out_spec)
+
+    return call
 
 
 def package_place(model: ModelVersion) -> str:

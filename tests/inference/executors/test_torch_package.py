@@ -120,6 +120,18 @@ class TestRealPackages:
             found = list(threads.map(lambda number: executor.run({"x": floats(5) + number})["y"], range(200)))
         assert all(np.array_equal(each, (floats(5) + number) * 2) for number, each in enumerate(found))
 
+    def test_package_computes_with_one_thread_whatever_thread_calls_it(self, tmp_path: Path, packages: Path) -> None:
+        """With more than it was compiled for, it may write outside of memory."""
+        executor = TorchExecutor(packaged(tmp_path, doubling(), packages / "doubling.pt2"))
+
+        def threads_after_call() -> int:
+            torch.set_num_threads(8)
+            executor.run({"x": floats(3)})
+            return int(torch.get_num_threads())
+
+        with ThreadPoolExecutor(1) as caller:
+            assert caller.submit(threads_after_call).result() == 1
+
     def test_package_runs_without_a_compiler(
         self, tmp_path: Path, packages: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
