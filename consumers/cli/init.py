@@ -11,9 +11,11 @@ from millstream.consumers.cli.new_folder import new_folder
 from millstream.consumers.cli.sample import Sample, of_file, of_topic
 from millstream.consumers.demo.example import example_folder
 from millstream.consumers.errors import WorkerError
-from millstream.consumers.scaffold.guess import event_id_of, event_time_of, guesses, inputs_of
+from millstream.consumers.scaffold.guess import inputs_of
+from millstream.consumers.scaffold.guesses import guesses
 from millstream.consumers.scaffold.imported_files import imported_beside
 from millstream.consumers.scaffold.model_file import ModelFile, look_at
+from millstream.consumers.scaffold.own_fields import event_id_of, event_time_of
 from millstream.consumers.scaffold.survey import survey
 from millstream.consumers.scaffold.texts import config_text, pipeline_text, vocabulary_files
 from millstream.consumers.scaffold.unused import unused

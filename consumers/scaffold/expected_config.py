@@ -4,7 +4,7 @@ from collections.abc import Collection
 from math import prod
 from typing import Any
 
-from millstream.consumers.scaffold.guess import FieldGuess, InputGuess
+from millstream.consumers.scaffold.guesses import FieldGuess, InputGuess
 from millstream.consumers.scaffold.model_file import ModelFile, ModelInput
 from millstream.consumers.scaffold.texts import config_text
 from millstream.inference.mapping import PLACEHOLDER

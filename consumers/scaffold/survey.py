@@ -1,6 +1,7 @@
 """Looks at sample events: which paths they have, and what values are there."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,11 @@ from millstream.schemas.times import parse_iso8601
 MAX_DEPTH = 8  # records and lists within each other that are looked at
 MAX_DISTINCT = 1000  # different texts of a path that are remembered
 LONG_TEXT = 40  # characters on average, from which a text is prose rather than a category
+FEW_TEXTS = 10  # different texts, up to which even a sample in which each stands once shows a vocabulary
+MAX_FILE_NAME = 50  # characters of a vocabulary file's name in a hint, without its ending
+MAX_HINTED = 6  # entries of a vocabulary that a hint lists
+_DIGITS = re.compile(r"[0-9]+", re.ASCII)
+_CODE_DIGITS = 4  # that all values have, from which digits are a code rather than a number
 _FIRST_TIME = datetime(2000, 1, 1, tzinfo=UTC).timestamp()
 _LAST_TIME = datetime(2100, 1, 1, tzinfo=UTC).timestamp()
 _UNITS = {"seconds": 1, "milliseconds": 1_000, "microseconds": 1_000_000}
@@ -69,8 +75,28 @@ class Found:
 
     @property
     def is_numeric_text(self) -> bool:
-        """Whether most values are texts that a worker can cast to numbers."""
-        return self._text_form()[0] == "number"
+        """Whether most values are texts that a worker can cast to numbers, and no codes."""
+        return self._text_form()[0] == "number" and not self.is_code
+
+    @property
+    def is_code(self) -> bool:
+        """Whether the values are digits that look like a code, such as a zip code: some begin with 0, or all are as long."""
+        texts = [*filter(None, self.values)]
+        if self.kind != "text" or not all(map(_DIGITS.fullmatch, texts)):
+            return False
+        lengths = {*map(len, texts)}
+        same_length = len(texts) > 1 and len(lengths) == 1 and min(lengths) >= _CODE_DIGITS
+        return same_length or any(text[0] == "0" and len(text) > 1 for text in texts)
+
+    @property
+    def shows_vocabulary(self) -> bool:
+        """Whether the texts seem to be all that there are: few, or each stands twice on average."""
+        return len(self.distinct) <= FEW_TEXTS or 2 * len(self.distinct) <= self.distinct.total()
+
+    @property
+    def categories(self) -> list[str]:
+        """The different texts, sorted."""
+        return sorted(filter(None, map(str, self.values)))
 
     @property
     def malformed(self) -> list[str]:
@@ -118,16 +144,27 @@ class Found:
 
     @property
     def as_feature(self) -> str:
-        """The entry in config.yaml that makes a number of a time, or of the first item in a list of objects or of lists.
+        """The entry in config.yaml that makes a number of a time, a text, or an item of a list. Empty for other fields."""
+        if time := self.time_format or ("iso8601" if self._text_form()[0] == "iso8601" else None):
+            return f"{{field: {self.first_item if self.is_list else self.path}, time: {time}, as: hour}}"
+        if self.is_numeric_text:
+            return f"{{field: {self.first_item}, type: text}}"
+        if self.kind == "text" and not self.is_prose:
+            return self.as_category if len(self.categories) > 1 and (self.shows_vocabulary or self.is_code) else ""
+        return f"{{field: {self.first_item}}}" if self.is_list and self.events else ""
 
-        Empty for other fields.
-        """
-        if self.time_format:
-            return f"{{field: {self.path}, time: {self.time_format}, as: hour}}"
-        if self.is_list and ("[]." in self.path or self.is_nested):
-            cast = ", type: text" if self.is_numeric_text else ""
-            return f"{{field: {json.dumps(self.path.replace('[]', '[0]'))}{cast}}}"
-        return ""
+    @property
+    def as_category(self) -> str:
+        """The entry in config.yaml that makes the index of a text, of a list's first one if it is a list of texts."""
+        is_short = self.shows_vocabulary and not self.is_code and len(self.categories) <= MAX_HINTED
+        name = "".join(character if character.isalnum() else "_" for character in self.path).strip("_")
+        entries = json.dumps(self.categories, ensure_ascii=False) if is_short else f"{name[:MAX_FILE_NAME]}.txt"
+        return f"{{field: {self.first_item}, vocabulary: {entries}}}"
+
+    @property
+    def first_item(self) -> str:
+        """The path, of the first item if it leads to a list, as YAML's flow style has it."""
+        return json.dumps(self.path.replace("[]", "[0]"))
 
 
 def survey(events: Sequence[Mapping[str, Any]]) -> dict[str, Found]:

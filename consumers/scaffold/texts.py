@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from millstream.consumers.scaffold.guess import FieldGuess, InputGuess
+from millstream.consumers.scaffold.guesses import FieldGuess, InputGuess
 from millstream.inference.mapping import PLACEHOLDER
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")  # what YAML reads as text without quotes, but for the words below

@@ -1,9 +1,9 @@
 """Says which fields of the events fill no input, with the options that make features of them."""
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 
 from millstream.consumers.scaffold.survey import Found
+from millstream.schemas.wording import counted
 
 MAX_LISTED = 20
 
@@ -24,13 +24,24 @@ def _is_empty_parent(one: Found, found: Mapping[str, Found]) -> bool:
 
 
 def _hints(one: Found, events: int) -> Iterator[str]:
-    if one.time_format:
-        yield f"its values look like times; as a feature: {one.as_feature}"
-    elif one.as_feature:
-        yield f"a value of each item in a list; the first one's as a feature: {one.as_feature}"
-    elif one.is_numeric_text:
-        yield f"text with numbers; as a feature: {{field: {json.dumps(one.path)}, type: text}}"
+    if one.as_feature:
+        yield f"{_what(one)}: {one.as_feature}"
     if not one.events:
         yield "no event has a value there"
     elif one.events < events:
         yield f"{events - one.events} of {events} events lack it, so a feature needs `missing:`"
+
+
+def _what(one: Found) -> str:
+    """What a field has that is no feature as it is."""
+    if one.time_format:
+        return "its values look like times; as a feature"
+    if "[]." in one.path or one.is_nested:
+        return "a value of each item in a list; the first one's as a feature"
+    if one.is_list:
+        least, most = min(one.lengths), max(one.lengths)
+        items = counted(most, "item") if least == most else f"{least} to {most} items"
+        return f"a list of {items}; the first one as a feature"
+    if one.is_numeric_text:
+        return "text with numbers; as a feature"
+    return "digits that look like a code; as a feature" if one.is_code else "text; as a feature"

@@ -172,7 +172,8 @@ def test_odd_names_and_values_are_written_so_that_they_are_read_again(tmp_path: 
 
 
 def test_long_vocabularies_get_files_with_names_of_their_own(tmp_path: Path) -> None:
-    events = [{"a": {"b": f"x{number}"}, "a_b": f"y{number}", "c": f"z\n{number}"} for number in range(20)]
+    numbers = [*range(20), *range(20)]  # each text stands twice, so these seem to be all that there are
+    events = [{"a": {"b": f"x{number}"}, "a_b": f"y{number}", "c": f"z\n{number}"} for number in numbers]
     file = tmp_path / "long.jsonl"
     file.write_text("".join(f"{json.dumps(event)}\n" for event in events))
     inputs = [(name, TensorProto.INT64, [1]) for name in ("b", "a_b", "c")]
@@ -625,3 +626,106 @@ def test_next_step_is_to_fill_in_what_could_not_be_guessed(tmp_path: Path, capsy
     events = [{"id": "a", "n": 1, "weight": 1.5}, {"id": "b", "n": 2, "weight": 2.5}]
     made(tmp_path / "whole", "--model", file, "--sample", write_events(tmp_path, events))
     assert "\nNext:\n\ncd " in capsys.readouterr().out
+
+
+def unsure(folder: Path, inputs: Sequence[tuple[str, int, Sequence[int | str]]], events: Sequence[object]) -> str:
+    """The config.yaml of a pipeline in which something is left to fill in."""
+    file = model(folder / "m.onnx", inputs)
+    assert (
+        cli.run(["init", str(folder / "new"), "--model", str(file), "--sample", str(write_events(folder, events))]) == 0
+    )
+    assert cli.run(["check", str(folder / "new"), "--offline"]) == 1
+    return (folder / "new/models/new/1/config.yaml").read_text()
+
+
+ZIP_CODES = ("10115", "80331", "01067", "50667")
+
+
+@pytest.mark.parametrize("first", [0, 3])  # with a code that begins with 0 and without one
+def test_zip_codes_are_no_numbers_unless_the_user_says_so(tmp_path: Path, first: int) -> None:
+    events = [
+        {"zip": code, "price": f"{number}.50"} for number, code in enumerate([*ZIP_CODES[first:], "20095", "60311"])
+    ]
+    config = unsure(tmp_path, [("zip", TensorProto.FLOAT, [1]), ("price", TensorProto.FLOAT, [1])], events)
+    assert "- TODO   # GUESS: zip has digits that look like a code, such as" in config
+    assert 'write {field: "zip", vocabulary: zip.txt} with the entries of the training, in its order; or ' in config
+    assert 'or {field: "zip", type: text} if the model was trained on the number' in config
+    assert "- {field: price, type: text}\n" in config
+
+
+def test_zip_codes_fill_no_input_of_another_name(tmp_path: Path) -> None:
+    events = [{"zip": code, "weight": number} for number, code in enumerate(ZIP_CODES)]
+    config = unsure(tmp_path, [(name, TensorProto.FLOAT, [1]) for name in ("weight", "length")], events)
+    assert "no field of the sample fits as it is: name the one that fills this input" in config
+    assert 'these fit, too: {field: "zip", vocabulary: zip.txt}' in config
+
+
+def test_inputs_that_several_fields_could_fill_are_left_to_the_user(tmp_path: Path) -> None:
+    events = [{"a": number, "b": 2 * number, "city_name": f"c{number}"} for number in range(4)]
+    config = unsure(tmp_path, [("w", TensorProto.FLOAT, [1])], events)
+    said = "- TODO   # GUESS: no field of the sample has the input's name: name the one that fills this input. These fit: a, b. "
+    assert said in config
+
+
+def test_item_of_a_list_is_a_hint_for_an_input_of_one_element_and_that_of_its_name_comes_first(tmp_path: Path) -> None:
+    events = [{"grid": [[1]], "dims_cm": [number, 20, 30], "scans": [{"x": number}]} for number in range(4)]
+    names = ("dims_cm_0", "scans_x")
+    config = unsure(tmp_path, [(name, TensorProto.FLOAT, [1]) for name in names], events)
+    assert config.count('these fit, too: {field: "dims_cm[0]"}, ') == 1
+    assert config.count('these fit, too: {field: "scans[0].x"}, ') == 1
+
+
+def test_text_is_a_hint_for_a_number_with_its_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = [{"carrier": ("ups", "dhl")[number % 2], "weight": number} for number in range(4)]
+    config = unsure(tmp_path, [("X", TensorProto.FLOAT, [2])], events)
+    feature = '{field: "carrier", vocabulary: ["dhl", "ups"]}'
+    assert f"these fit, too: {feature}\n" in config
+    assert f"- carrier: text; as a feature: {feature}\n" in capsys.readouterr().out
+
+
+def test_vocabulary_that_the_sample_does_not_show_is_left_to_the_user(tmp_path: Path) -> None:
+    events = [{"street": f"street {number}"} for number in range(20)]
+    config = unsure(tmp_path, [("street", TensorProto.INT64, [1])], events)
+    said = 'street has 20 different texts in 20 events, so the sample doesn\'t show the vocabulary: write {field: "street", '
+    assert f"- TODO   # GUESS: {said}vocabulary: street.txt}}" in config
+
+
+def test_value_in_place_of_a_missing_one_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = [{"service": "std" if number else None, "count": number or None} for number in range(4)]
+    inputs = [("service", TensorProto.STRING, [1]), ("count", TensorProto.INT64, [1])]
+    _, config = made(
+        tmp_path / "gaps", "--model", model(tmp_path / "m.onnx", inputs), "--sample", write_events(tmp_path, events)
+    )
+    assert [entry["fields"][0]["missing"] for entry in config["inputs"]] == ["", 0]
+    said = capsys.readouterr().out
+    for given in ("an empty text", "0"):
+        assert (
+            f"1 of 4 events lack it; `missing` gives the model {given} for these: write what the training had there"
+            in said
+        )
+
+
+def test_field_that_is_null_in_all_events_is_left_to_the_user(tmp_path: Path) -> None:
+    config = unsure(tmp_path, [("note", TensorProto.STRING, [1])], [{"note": None, "n": number} for number in range(3)])
+    assert "note has the input's name, but no event has a value there: write {field: " in config
+
+
+def test_numbers_for_a_tensor_of_texts_become_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = write_events(tmp_path, [{"store": number, "open": bool(number)} for number in range(3)])
+    inputs = [(name, TensorProto.STRING, [1]) for name in ("store", "open")]
+    made(tmp_path / "texts", "--model", model(tmp_path / "m.onnx", inputs), "--sample", own)
+    capsys.readouterr()
+    assert cli.run(["predict", str(tmp_path / "texts"), str(own), "--json"]) in (0, 1)  # this model sums no texts
+    features = json.loads(capsys.readouterr().out.splitlines()[1])["features"]
+    assert features == {"store": {"store": "1"}, "open": {"open": "true"}}
+
+
+def test_list_is_taken_if_its_name_is_like_the_inputs_else_left_to_the_user(tmp_path: Path) -> None:
+    events = [{"sizes": [number], "weights": [1.5]} for number in range(4)]
+    config = unsure(tmp_path, [("weight", TensorProto.FLOAT, ["n"]), ("w", TensorProto.FLOAT, [1])], events)
+    assert 'field: "weights[]"' in config
+    other = tmp_path / "other"
+    other.mkdir()
+    config = unsure(other, [("w", TensorProto.FLOAT, ["n"])], events)
+    assert "several lists fit, and none has the input's name: write one of sizes[], weights[]" in config
+    assert "    field: TODO\n" in config

@@ -1,0 +1,126 @@
+"""Guesses how a field of the events fills one element of a tensor, and says what speaks against it. Pure."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from millstream.consumers.scaffold.guesses import FieldGuess
+from millstream.consumers.scaffold.survey import Found
+from millstream.inference.mapping import PLACEHOLDER
+from millstream.schemas.wording import counted
+
+MISSING = {"float16": "nan", "float32": "nan", "float64": "nan", "int32": 0, "int64": 0, "bool": False, "string": ""}
+"""Tensor's type -> the guess for values that are missing."""
+
+
+def element(one: Found, dtype: str, events: int) -> FieldGuess:
+    """How a field fills an element of this type. If several ways are as likely, a placeholder and the ways."""
+    if why_open := _why_open(one, dtype, events):
+        return FieldGuess({"field": PLACEHOLDER}, why_open)
+    options: dict[str, Any] = {"field": one.path}
+    why: list[str] = []
+    if cast := type_of(one, dtype):
+        options |= cast
+    elif dtype == "string":
+        pass
+    elif one.time_format == "iso8601":
+        options |= {"time": "iso8601", "as": "hour"}
+        why.append("a time becomes its hour; weekday, day, month, epoch and age are possible, too")
+    elif one.kind == "text":
+        options["vocabulary"] = one.categories
+        why.append(
+            "the vocabulary is what the sample has; it must be the one of the training, in its order; `unknown` can name the "
+            "index of other values"
+        )
+    why += _doubts(one, dtype)
+    if one.events < events:
+        options |= {} if "vocabulary" in options else {"missing": MISSING[dtype]}
+        why.append(lacking(one, options.get("missing"), events))
+    return FieldGuess(options, "; ".join(why))
+
+
+def _why_open(one: Found, dtype: str, events: int) -> str:
+    """Why the sample doesn't show how the field fills the element, and what to write; empty if it does."""
+    path = one.path
+    if not one.events:
+        return (
+            f"{path} has the input's name, but no event has a value there: write {{field: {one.first_item}, missing: VALUE}} "
+            "with the value that the training had there, or name another field"
+        )
+    if one.kind == "mixed" and dtype != "string":
+        return (
+            f"{path} has values of several types, and none is that of most: write {{field: {one.first_item}, type: any}} for "
+            f"numbers and texts of numbers, or {one.as_category}"
+        )
+    if dtype in {"string", "bool"} or one.kind != "text" or one.time_format or one.is_numeric_text:
+        return ""
+    if one.is_code:
+        return (
+            f"{path} has digits that look like a code, such as {one.values[0]!r}: write {one.as_category} with the entries "
+            f"of the training, in its order; or {{field: {one.first_item}, type: text}} if the model was trained on the number "
+            "(digits that begin with 0 are then no number)"
+        )
+    if not one.shows_vocabulary:
+        return (
+            f"{path} has {counted(len(one.distinct), 'different text')} in {counted(events, 'event')}, so the sample doesn't "
+            f"show the vocabulary: write {one.as_category}, and put the entries of the training into this file beside "
+            "config.yaml, one per line, in its order"
+        )
+    return ""
+
+
+def lacking(one: Found, missing: object, events: int) -> str:
+    """How many events lack the field, and what `missing` gives the model for them; None: it isn't guessed."""
+    said = f"{events - one.events} of {events} events lack it; "
+    if missing is None:
+        return said + "`missing` can name the index for these"
+    if missing == "nan":
+        return said + "nan is right only for a model that takes missing values"
+    given = "an empty text" if missing == "" else str(missing).lower()
+    return said + f"`missing` gives the model {given} for these: write what the training had there"
+
+
+def type_of(one: Found, dtype: str) -> dict[str, Any]:
+    """The option `type` that casts the values to the tensor's type; empty if they need no cast."""
+    if dtype == "string":
+        return {} if one.kind == "text" else {"type": "any"}
+    if one.is_numeric_text or (one.kind == "text" and dtype == "bool"):
+        return {"type": "text"}
+    if one.kind == "bool" and dtype != "bool":
+        return {"type": "boolean"}
+    if one.kind == "number" and dtype in {"int32", "int64"}:
+        return {"type": "number"}
+    return {"type": "int"} if one.kind == "int" and dtype == "bool" else {}
+
+
+def _doubts(one: Found, dtype: str) -> Iterator[str]:
+    """What speaks against the field as it is."""
+    if dtype == "string" and one.kind != "text":
+        yield "its values become texts, as JSON writes them"
+        return
+    if one.time_format and one.is_numeric:
+        yield f"its values look like times: `time: {one.time_format}, as: hour` makes the hour of each"
+    if one.differing:
+        yield differing(one)
+    if dtype != "string":
+        yield from malformed(one)
+
+
+def malformed(one: Found) -> Iterator[str]:
+    """Which texts are no time, or no number, although most are, and what becomes of their events."""
+    if not (texts := one.malformed):
+        return
+    count = sum(one.distinct[text] for text in texts)
+    form, instead = ("times in ISO 8601", "") if one.time_format else ("numbers", "; a `vocabulary` takes any texts")
+    yield (
+        f"{count} of {one.kinds['text']} texts are no {form}, such as {texts[0]!r:.60}: these events become dead letters "
+        f"(`unfit`){instead}"
+    )
+
+
+def differing(one: Found) -> str:
+    """How many values have another type than most, and what becomes of their events."""
+    count, others = sum(one.differing.values()), " or ".join(sorted(one.differing))
+    return (
+        f"{count} of {one.kinds.total()} values are {others}, the others {one.kind}: these events become dead letters "
+        "(`undecodable`), unless `type: any` stands beside the field, which takes numbers and texts of numbers, or a `vocabulary`"
+    )

@@ -1,0 +1,103 @@
+"""Says which fields could fill the elements that the guesses leave open. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from millstream.consumers.scaffold.element import element
+from millstream.consumers.scaffold.guesses import OPEN, FieldGuess, InputGuess
+from millstream.consumers.scaffold.own_fields import is_id, last_name
+from millstream.consumers.scaffold.survey import Found
+
+MAX_HINTS = 5  # fields that are named as possible ones
+_LONG_NAME = 3  # characters from which a name inside another one is no chance
+
+
+def with_hints(
+    guessed: Sequence[InputGuess], found: Sequence[Found], free: Sequence[Found], events: int
+) -> list[InputGuess]:
+    """The guesses, in which the first open element of each input says what could fill it.
+
+    A single open input of one element is filled if a single field fits.
+
+    Args:
+        guessed: for each input.
+        found: all fields of the events.
+        free: those that fill nothing yet, and aren't the event's ID or time.
+        events: how many there are.
+    """
+    used = {one.options["field"] for entry in guessed for one in entry.fields}
+    left = [one for one in found if one.time_format or one.path not in used]
+    alone = [entry for entry in guessed if entry.fields == [OPEN] and not entry.is_list]
+    made = []
+    for entry in guessed:
+        fitting = _fitting(entry.dtype, free, events)
+        if [entry] == alone and len(fitting) == 1:
+            guess = element(fitting[0], entry.dtype, events)
+            why = "; ".join(filter(None, ["no field has the input's name, and only this one fits", guess.why]))
+            made.append(replace(entry, fields=[FieldGuess(guess.options, why)]))
+        else:
+            made.append(_hinted(entry, fitting, left))
+    return made
+
+
+def _fitting(dtype: str, free: Sequence[Found], events: int) -> list[Found]:
+    """The fields that may fill an element as they are."""
+    # A field that most events lack is hardly the one that a model needs.
+    usual = [one for one in free if 2 * one.events >= events and not one.is_list and fits(one, dtype)]
+    # One that never changes, such as a version, is no feature.
+    return [one for one in usual if len(one.distinct) > 1] or usual
+
+
+def _hinted(entry: InputGuess, fitting: Sequence[Found], left: Sequence[Found]) -> InputGuess:
+    """Say at the first of the open elements what the events have for them."""
+    first = next((at for at, one in enumerate(entry.fields) if one == OPEN), None)
+    if first is None or entry.is_list:
+        return entry
+    open_count = len(entry.fields) - first
+    if len(entry.fields) > 1:
+        are_left = "1 is left" if open_count == 1 else f"{open_count} are left"
+        why = f"the sample has too few fields that fit as they are: {are_left} to fill in"
+    elif fitting:
+        names = ", ".join(
+            one.path for one in sorted(fitting, key=lambda one: not related(entry.tensor, one))[:MAX_HINTS]
+        )
+        why = f"no field of the sample has the input's name: name the one that fills this input. These fit: {names}"
+    else:
+        why = "no field of the sample fits as it is: name the one that fills this input"
+    more = [(one, feature) for one in left if (feature := _with_options(one, entry.dtype))]
+    more.sort(key=lambda pair: not related(entry.tensor, pair[0]))
+    if more:
+        why += f". With options, these fit, too: {', '.join(feature for _, feature in more[:MAX_HINTS])}"
+    fields = [*entry.fields]
+    fields[first] = replace(OPEN, why=why)
+    return replace(entry, fields=fields)
+
+
+def _with_options(one: Found, dtype: str) -> str:
+    """The entry in config.yaml with which a field that doesn't fit as it is fills an element; empty if none does."""
+    if is_id(one.path) or dtype == "bool":
+        return ""
+    if dtype == "string":
+        return one.first_item if one.is_list and one.kind == "text" else ""
+    return one.as_feature
+
+
+def related(tensor: str, one: Found) -> bool:
+    """Whether the names of an input and of a field share a part."""
+    own, path, last = _plain(tensor), _plain(one.path), _plain(last_name(one.path))
+    pairs = ((own, path), (path, own), (last, own))
+    return any(len(part) >= _LONG_NAME and part in whole for part, whole in pairs)
+
+
+def _plain(text: str) -> str:
+    return "".join(character for character in text.lower() if character.isalnum())
+
+
+def fits(one: Found, dtype: str) -> bool:
+    """Whether a field may fill elements of this type, with no hint from its name."""
+    if dtype == "string":
+        return one.kind == "text" and not one.is_prose
+    if dtype == "bool":
+        return one.kind == "bool"
+    # A number that looks like a time, and a name of an ID, are hardly features.
+    return (one.is_numeric or one.is_numeric_text or one.kind == "bool") and not one.time_format and not is_id(one.path)
