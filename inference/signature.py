@@ -15,6 +15,7 @@ from millstream.inference.ragged import Ragged
 from millstream.inference.times import Time
 from millstream.schemas.dtypes import Dtype, ListOf
 from millstream.schemas.lookup_columns import looked_up
+from millstream.schemas.paths import Every, parse_path, text_of
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "float16": np.dtype(np.float16),
@@ -259,9 +260,17 @@ def _source(name: str, schema_name: str) -> tuple[str, str, str]:
 def _advice(entry: TensorInput, field: str, found: Dtype | None) -> str:
     if "mixed" in (found, found.items if isinstance(found, ListOf) else None):
         return f"Write `{{field: {field}, type: any}}`"
+    is_list = isinstance(found, ListOf) and not entry.array and looked_up(field) is None
+    item = f": `{_first_item(field)}` is the first item of the list" if is_list else ""
     if entry.mapped_at:
-        return "Name another field"
-    return "Change the mapping in the model's config.yaml (or `model.inputs` in the pipeline file)"
+        return f"Name another field{item}"
+    return f"Change the mapping in the model's config.yaml (or `model.inputs` in the pipeline file){item}"
+
+
+def _first_item(path: str) -> str:
+    """The path to the first item of the list that a path leads to."""
+    steps = parse_path(path).steps
+    return text_of([0 if step is Every.ITEM else step for step in (steps if Every.ITEM in steps else (*steps, 0))])
 
 
 def _expected(entry: TensorInput, conversion: Conversion) -> str:

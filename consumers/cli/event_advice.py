@@ -74,12 +74,8 @@ def _on_type(pipeline: Pipeline, signature: Signature | None, reason: str, error
     if match is None or "event_time_format" in error:  # then the message has an advice of its own
         return ""
     path, expected, found = _of_items(match["path"]), match["expected"], match["found"]
-    if found == "an array" and expected.startswith(_SINGLE):
-        return (
-            f"{path}: `{path}[]` names the items of a list, and `{path}[0]` the first (`millstream docs models#paths`)."
-        )
-    if found == "an object" and expected.startswith(_SINGLE):
-        return f"{path}: a path must go on to a value in the object, such as `{path}.name` (`millstream docs models#paths`)."
+    if advice := _on_nesting(path, expected, found):
+        return advice
     if found == "text" and expected.startswith(_NUMBERS):
         return _on_mixed(pipeline, signature, path) or (
             f"{path}: `type: text` beside the field takes numbers written as text, and `type: any` also numbers "
@@ -124,4 +120,19 @@ def _without_type(path: str, use: Conversion) -> str:
         return f"{path}: a vocabulary takes texts and whole numbers only. Let the producer send these."
     if use.splitter is not None:
         return f"{path}: a tokenizer takes texts only. Let the producer send text."
+    return ""
+
+
+def _on_nesting(path: str, expected: str, found: str) -> str:
+    """What to do about a list or an object where a path goes on or ends otherwise; empty for other values."""
+    page = "(`millstream docs models#paths`)"
+    if found == "an array" and expected.startswith(_SINGLE):
+        return f"{path}: `{path}[]` names the items of a list, and `{path}[0]` the first {page}."
+    if found == "an array" and expected == "an object":
+        return (
+            f"{path}: a list needs an index in the path: `{path}[0].name` is a value of the first item, and `{path}[].name` "
+            f"that of all items {page}."
+        )
+    if found == "an object" and expected.startswith(_SINGLE):
+        return f"{path}: a path must go on to a value in the object, such as `{path}.name` {page}."
     return ""

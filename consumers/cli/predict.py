@@ -92,7 +92,8 @@ def _missing_fields(plan: Plan) -> MissingFields:
     instead = {
         source.field: words.instead for source, words in plan.decoder.replaceable.items() if source.option == "missing"
     }
-    return MissingFields(_paths(plan) if plan.reader is None else (), instead)
+    lists = [field for entry in plan.model.signature.inputs if entry.array for field in entry.fields]
+    return MissingFields(_paths(plan) if plan.reader is None else (), instead, lists)
 
 
 def _replaced(plan: Plan, replaced: Replacements, told: Collection[str]) -> Iterator[str]:

@@ -16,12 +16,14 @@ EMPTY_LISTS = " Their lists are empty."
 class MissingFields:
     """Counts the events that have none of these paths."""
 
-    def __init__(self, paths: Collection[str], instead: Mapping[str, str]) -> None:
+    def __init__(self, paths: Collection[str], instead: Mapping[str, str], of_lists: Collection[str]) -> None:
         """Args:
         paths: of the fields.
         instead: of fields that may be absent: what the model gets then.
+        of_lists: paths that may lead to a list.
         """
         self._instead = instead
+        self._of_lists = of_lists
         # Behind `[]` lie several values, so the list itself counts.
         self._absent = {
             path: [*takewhile(lambda step: step is not Every.ITEM, parse_path(path).steps)] for path in paths
@@ -47,7 +49,9 @@ class MissingFields:
             return
         surveyed = survey(self._surveyed)
         for path in self._absent:
-            advice = EMPTY_LISTS if self._has_empty_lists(path) else _advice(path, surveyed)
+            advice = EMPTY_LISTS
+            if not self._has_empty_lists(path):
+                advice = _advice(path, surveyed, is_list=path in self._of_lists)
             instead = f"; {self._instead[path]}" if path in self._instead else ""
             yield f"warning: field {path} was missing or null in {self._events} of {self._events} events{instead}.{advice}"
 
@@ -58,17 +62,18 @@ class MissingFields:
         return [] in lists and not any(lists)
 
 
-def _advice(path: str, surveyed: Collection[str]) -> str:
+def _advice(path: str, surveyed: Collection[str], *, is_list: bool) -> str:
     """What may be wrong with the path, with a space before it; empty if it is right, but null, or if nothing is like it."""
     steps = parse_path(path).steps
     own = text_of(steps)
     if own in surveyed:
         return ""
-    there = [near for near in (_with_indices(found, steps) for found in surveyed) if near.count("[]") <= 1]
+    other = Every.ITEM if is_list else 0
+    there = [near for near in (_with_indices(found, steps, other) for found in surveyed) if near.count("[]") <= 1]
     return SHORT_LISTS if own in there else meant(own, there)
 
 
-def _with_indices(found: str, steps: Sequence[Step]) -> str:
-    """A path of the survey, which has `[]` for each list, with the indices that a path with these steps has."""
+def _with_indices(found: str, steps: Sequence[Step], other: Step) -> str:
+    """A path of the survey, which has `[]` for each list, with the indices that a path with these steps has, and `other`."""
     given = iter([step for step in steps if not isinstance(step, str)])
-    return text_of([next(given, step) if step is Every.ITEM else step for step in parse_path(found).steps])
+    return text_of([next(given, other) if step is Every.ITEM else step for step in parse_path(found).steps])

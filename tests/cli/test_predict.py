@@ -242,6 +242,11 @@ def reading_one(tmp_path: Path, field: str, events: list[dict[str, Any]]) -> tup
     [
         ("{field: x}", {"x": "33"}, "x: `type: text` beside the field takes numbers written as text, and `type: any`"),
         ("{field: x, type: text}", {"x": 12.5}, "x: `type: any` beside the field takes texts and numbers"),
+        (
+            "{field: x.y}",
+            {"x": [{"y": 1}]},
+            "x: a list needs an index in the path: `x[0].name` is a value of the first item",
+        ),
         ("{field: x, type: text}", {"x": ["a"]}, "x: `x[]` names the items of a list, and `x[0]` the first"),
         ("{field: x}", {"x": {"years": 3}}, "x: a path must go on to a value in the object, such as `x.name`"),
         ('{field: "i[0].x"}', {"i": [{"x": "1"}]}, "i[].x: `type: text` beside the field"),

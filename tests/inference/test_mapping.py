@@ -392,6 +392,16 @@ def test_misfit_without_a_schema_speaks_of_the_events(tmp_path: Path) -> None:
         check_fields(signature, {"f": "string"}, "model m", "")
 
 
+@pytest.mark.parametrize(
+    ("field", "first"), [("scans[].x", "scans[0].x"), ("dims", "dims[0]"), ('["a[]"][]', '["a[]"][0]')]
+)
+def test_list_for_one_element_names_the_path_to_its_first_item(tmp_path: Path, field: str, first: str) -> None:
+    signature = signature_of(tmp_path, f"{{tensor: x, fields: ['{field}'], dtype: float32}}")
+    with pytest.raises(ModelConfigError) as refused:
+        check_fields(signature, {field: signature_list("float64")}, "model m", "s")
+    assert f": `{first}` is the first item of the list" in str(refused.value)
+
+
 def test_schema_tells_the_format_of_a_time(tmp_path: Path) -> None:
     text = "{tensor: x, fields: [{field: f, as: hour}, {field: g, time: seconds, as: hour}], dtype: int64}"
     signature = signature_of(tmp_path, text).with_time_formats({"f": "microseconds", "g": "days"}.get)
