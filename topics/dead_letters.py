@@ -15,6 +15,7 @@ REPLAYED: Final = "millstream.replayed"
 REPLAY_ID: Final = "millstream.replay.id"
 """Header of a replayed event: the dead letter it comes from, as `topic/partition/offset`."""
 
+_ITEM = re.compile(r"\[-?[0-9]+\]", re.ASCII)  # the index of an item in a path
 _POSITION = re.compile(r"([0-9]{1,9})@([0-9]{1,18})", re.ASCII)
 
 
@@ -66,9 +67,11 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A filter for letters. An empty set accepts all."""
+    """A filter for letters. An empty collection accepts all."""
 
     reasons: frozenset[str] = frozenset()
+    errors: tuple[str, ...] = ()  # parts of the letter's error, whatever their case: one is in it
+    fields: tuple[str, ...] = ()  # paths: the letter's error is about one of these fields, or about a field in it
     topics: frozenset[str] = frozenset()  # the topics of the events
     partitions: frozenset[int] = frozenset()  # the partitions of the events
     since: int | None = None  # ms since the epoch: failed at this time or later
@@ -78,11 +81,19 @@ class Selection:
         """Whether the filter accepts the letter."""
         return (
             (not self.reasons or letter.reason in self.reasons)
+            and (not self.errors or any(part.lower() in letter.error.lower() for part in self.errors))
+            and (not self.fields or any(_is_about(letter.error, field) for field in self.fields))
             and (not self.topics or letter.topic in self.topics)
             and (not self.partitions or letter.partition in self.partitions)
             and (self.since is None or letter.failed_at >= self.since)
             and (self.until is None or letter.failed_at < self.until)
         )
+
+
+def _is_about(error: str, field: str) -> bool:
+    """Whether an error is about a field, or about a field in it. Items of a list count alike."""
+    path = re.escape(_ITEM.sub("[]", field))
+    return re.search(rf"(?:^|field [`']){path}[`'.:\[]", _ITEM.sub("[]", error)) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,22 +14,17 @@ from rich.table import Table
 
 from millstream.consumers.cli.event_advice import advice_on
 from millstream.consumers.cli.given import read_pipeline
+from millstream.consumers.cli.selected_letters import open_reader, wanted
 from millstream.consumers.cli.tail import as_json
-from millstream.consumers.errors import WorkerError
 from millstream.consumers.schema_store import open_store
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable, printable_json
-from millstream.schemas.dead_letters import DeadLetter, DeadLetterError, decode_dead_letter
-from millstream.schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
 from millstream.schemas.store import SchemaStore
-from millstream.schemas.wire import schema_id_of
 from millstream.schemas.wording import counted
-from millstream.topics.dead_letter_reader import DeadLetterReader, Decode
+from millstream.topics.dead_letter_reader import DeadLetterReader
 from millstream.topics.dead_letters import (
     NoLetter,
-    Position,
     Replay,
-    Selection,
     Stays,
     StoredLetter,
     Unread,
@@ -52,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     """List, show or replay. Returns 1 if wanted letters could not be read, found or replayed."""
     pipeline = read_pipeline(args)
     store = open_store(pipeline)
-    with DeadLetterReader(pipeline.client_config(), pipeline.dead_letters.topic, _decoder(store)) as reader:
+    with open_reader(pipeline, store) as reader:
         match args.action:
             case "list":
                 return _list(reader, args)
@@ -61,70 +56,11 @@ def run(args: argparse.Namespace) -> int:
         return _replay(reader, pipeline, args)
 
 
-def event_of(pipeline: Pipeline, store: SchemaStore, position: Position) -> bytes:
-    """The event of a dead letter. Raises WorkerError if it can't be read, TopicsError and SchemaError."""
-    with DeadLetterReader(pipeline.client_config(), pipeline.dead_letters.topic, _decoder(store)) as reader:
-        stored = reader.letter(position)
-        if isinstance(stored, NoLetter):
-            raise WorkerError(f"{position} of {pipeline.dead_letters.topic}: {stored.error}")
-        if stored.letter.value is not None:
-            return stored.letter.value
-        original = reader.original(stored.letter)
-    if original is None or original.value is None:
-        raise WorkerError(
-            f"{position} of {pipeline.dead_letters.topic}: the letter holds no event (it was too large), and the event is gone "
-            f"from topic {stored.letter.topic}. Choose another letter."
-        )
-    return original.value
-
-
-def _decoder(store: SchemaStore) -> Decode:
-    def decode(value: bytes) -> DeadLetter:
-        try:
-            writer = store.by_id(schema_id_of(value)).definition
-        except (NotWireFormat, UnknownSchema, BadSchemaError) as error:
-            raise DeadLetterError(f"no dead letter: {error}") from None
-        return decode_dead_letter(value, writer)
-
-    return decode
-
-
-def _wanted(
-    reader: DeadLetterReader, args: argparse.Namespace, unread: list[Unread], *, replayed: bool
-) -> Iterator[StoredLetter]:
-    """The letters that the arguments select. Reports on stderr records that aren't letters, and letters that can't be read."""
-    missing = set(args.position)
-    selection = Selection(
-        frozenset(args.reason), frozenset(args.topic), frozenset(args.source_partition), args.since, args.until
-    )
-    for stored in reader.letters(replayed=replayed):
-        if isinstance(stored, Unread):
-            named = {position for position in args.position if position.partition == stored.position.partition}
-            missing -= named
-            if named or not args.position:
-                _note_unread(stored, unread)
-            continue
-        if args.position and stored.position not in args.position:
-            continue
-        if isinstance(stored, NoLetter):
-            print(f"{stored.position}: {printable(stored.error)}", file=sys.stderr)
-        elif selection.takes(stored.letter):
-            yield stored
-        missing.discard(stored.position)
-    for position in sorted(missing):
-        _note_unread(Unread(position, "no dead letter is there, or it was replayed already"), unread)
-
-
-def _note_unread(one: Unread, unread: list[Unread]) -> None:
-    print(f"{one.position}: {printable(one.error)}", file=sys.stderr)
-    unread.append(one)
-
-
 def _list(reader: DeadLetterReader, args: argparse.Namespace) -> int:
     unread = list[Unread]()
-    wanted = _wanted(reader, args, unread, replayed=args.all)
+    letters = wanted(reader, args, unread, replayed=args.all)
     if args.json:
-        for stored in islice(wanted, args.limit):
+        for stored in islice(letters, args.limit):
             print(printable_json(_row(stored), ascii_only=True))
         return 1 if unread else 0
     table = Table(box=None, pad_edge=False)
@@ -132,7 +68,7 @@ def _list(reader: DeadLetterReader, args: argparse.Namespace) -> int:
         table.add_column(heading, overflow="fold")  # a name is shown whole
     reasons: Counter[str] = Counter()
     longest = MAX_ERROR_LENGTH if sys.stdout.isatty() else MAX_PIPED_ERROR_LENGTH
-    for stored in wanted:
+    for stored in letters:
         reason = _cut(stored.letter.reason, MAX_REASON_LENGTH)
         reasons[reason if reason in reasons or len(reasons) < MAX_REASONS else "of other reasons"] += 1
         if reasons.total() <= min(args.limit or MAX_LISTED_ROWS, MAX_LISTED_ROWS):
@@ -292,7 +228,7 @@ def _dry_run(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namesp
 
 
 def _agreed(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namespace) -> bool:
-    planned = plan(_wanted(reader, args, [], replayed=False), reader, pipeline)
+    planned = plan(wanted(reader, args, [], replayed=False), reader, pipeline)
     count = sum(1 for _ in islice((item for item in planned if isinstance(item, Replay)), args.limit))
     return input(f"Write {count:,} events to {', '.join(pipeline.input.topics)} again? [y/N] ").strip().lower() in {
         "y",
@@ -306,7 +242,7 @@ def _replays(
     """The events to write, up to the limit. Letters that can't be replayed are reported and added to `stays`."""
     count = 0
     unread = list[Unread]()
-    for item in plan(_wanted(reader, args, unread, replayed=False), reader, pipeline):
+    for item in plan(wanted(reader, args, unread, replayed=False), reader, pipeline):
         if isinstance(item, Stays):
             _note(item, stays)
             continue

@@ -19,7 +19,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "millstream predict": (
         ("millstream predict my-pipeline events.jsonl", "features and outputs of each event"),
         ("millstream predict my-pipeline events.jsonl --limit 1 --json", "the first event, as JSON"),
-        ("millstream predict my-pipeline --dead-letter 0@17", "the event of a dead letter"),
+        ("millstream predict my-pipeline --dead-letters --field age", "dead letters that are about a field"),
     ),
     "millstream profile": (
         ("millstream profile my-pipeline --events events.jsonl", "events per second and latency of each batch size"),
@@ -154,6 +154,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "millstream dead-letters list": (
         ("millstream dead-letters list my-pipeline --since 2h", "those of the last two hours"),
         ("millstream dead-letters list my-pipeline --reason unfit --json", "those of one reason, as JSON lines"),
+        ("millstream dead-letters list my-pipeline --field customer.age", "those that are about a field"),
     ),
     "millstream dead-letters show": (
         ("millstream dead-letters show my-pipeline 0@17", "the letter in partition 0 at offset 17"),

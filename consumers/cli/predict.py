@@ -8,11 +8,12 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from millstream.consumers.cli.dead_letters import event_of
 from millstream.consumers.cli.event_advice import advice_on
 from millstream.consumers.cli.event_file import is_csv
 from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.cli.given_events import Given, given_events, given_json
+from millstream.consumers.cli.selected_letters import events, open_reader
+from millstream.consumers.cli.usage.dead_letters import SELECTING
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.events import Rejection
 from millstream.consumers.resilience.limited_retry import LimitedRetry
@@ -27,6 +28,7 @@ from millstream.schemas.json_floats import json_float
 from millstream.schemas.lookup_columns import looked_up
 from millstream.schemas.paths import parse_path, value_at
 from millstream.schemas.wording import counted
+from millstream.topics.dead_letters import Unread
 
 TOGETHER = 1000  # events that are decoded in one call
 MAX_HINTS = 5  # about different fields
@@ -37,15 +39,24 @@ NO_EVENT = "no_event"  # the reason of a row that is no event of the schema; no 
 
 def run(args: argparse.Namespace) -> int:
     """Print what comes of each event. Returns 1 if an event gets no prediction."""
-    if args.dead_letter is not None and (args.file != "-" or args.limit is not None):
-        raise WorkerError("--dead-letter runs one event, so it takes no FILE and no --limit. Leave them out.")
+    if (named := [name for name in SELECTING if getattr(args, name)]) and not args.dead_letters:
+        option = f"--{named[0].replace('_', '-')}"
+        args.parser.error(f"{option} selects dead letters. Add --dead-letters, or leave {option} out.")
+    if args.dead_letters and args.file != "-":
+        args.parser.error(f"--dead-letters takes its events from Kafka, so it takes no file, found {args.file}.")
     plan = make_plan(read_pipeline(args))
-    if args.dead_letter is not None:
-        return _tell(
-            plan, iter([given_json(str(args.dead_letter), event_of(plan.pipeline, plan.store, args.dead_letter))]), args
-        )
-    events = given_events(plan.pipeline, args.file, csv=is_csv(args))
-    return _tell(plan, islice(events, args.limit), args)
+    if args.dead_letters:
+        return _of_dead_letters(plan, args)
+    given = given_events(plan.pipeline, args.file, csv=is_csv(args))
+    return _tell(plan, islice(given, args.limit), args)
+
+
+def _of_dead_letters(plan: Plan, args: argparse.Namespace) -> int:
+    unread = list[Unread]()
+    with open_reader(plan.pipeline, plan.store) as reader:
+        letters = events(reader, args, unread)
+        given = (given_json(str(position), value) for position, value in islice(letters, args.limit))
+        return _tell(plan, given, args) or (1 if unread else 0)
 
 
 def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:

@@ -143,7 +143,7 @@ def test_filters_list_what_they_say(kafka: Broker, tmp_path: Path) -> None:
         service.letters,
         [
             a_letter(offset=0, failed_at=noon - 2, key=b"\x1b[31m"),
-            a_letter(offset=1, failed_at=noon - 1, reason="unfit", key=None),
+            a_letter(offset=1, failed_at=noon - 1, reason="unfit", key=None, error="field `a.b` is absent or null"),
             a_letter(offset=2, failed_at=noon, partition=1),
             a_letter(offset=3, failed_at=noon + 1, partition=1, reason="unfit", error="long " * 100),
         ],
@@ -153,6 +153,8 @@ def test_filters_list_what_they_say(kafka: Broker, tmp_path: Path) -> None:
         (["--reason", "unfit", "--reason", "undecodable", "--source-partition", "1"], [2, 3]),
         (["--since", "2026-03-01T12:00", "--limit", "1"], [2]),
         (["--until", "2026-03-01T12:00", "--topic", "in"], [0, 1]),
+        (["--error", "Absent", "--error", "long long"], [1, 3]),
+        (["--field", "a"], [1]),
     ):
         assert [letter["offset"] for letter in listed(service, *options)] == offsets, options
     table = millstream("dead-letters", "list", service.file, "--limit", "3").stdout

@@ -409,10 +409,39 @@ def test_row_that_the_schema_refuses_is_no_event(tmp_path: Path, capsys: pytest.
     assert "id" in one["error"]
 
 
-def test_event_of_a_dead_letter_is_run(kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_events_of_selected_dead_letters_are_run(
+    kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     service = python_service(tmp_path, kafka, "return {'y': inputs['x'][:, 0] + 1}")
-    letter = a_letter(pipeline=service.group, topic=service.inputs[0], partition=0, value=b'{"id": "a", "x": 41}')
-    write_letters(kafka.bootstrap, service.letters, [letter])
-    [one] = predicted(capsys, str(service.file), "--dead-letter", "0@0")
-    assert one["outputs"] == {"y": 42.0}
-    assert one["place"] == "0@0"
+    ours: dict[str, Any] = {"pipeline": service.group, "topic": service.inputs[0], "partition": 0}
+    letters = [
+        a_letter(**ours, value=b'{"id": "a", "x": 41}', error="field `x` is absent or null"),
+        a_letter(**ours, value=b'{"id": "b", "x": 42}'),
+        a_letter(**ours, value=b'{"id": "c", "x": 43}', error="x: expected a number, found text"),
+        a_letter(**ours, value=None, error="x: too large"),
+    ]
+    write_letters(kafka.bootstrap, service.letters, letters)
+    file = str(service.file)
+    [one] = predicted(capsys, file, "--dead-letters", "--position", "0@1")
+    assert (one["outputs"], one["place"]) == ({"y": 43.0}, "0@1")
+    assert [one["place"] for one in predicted(capsys, file, "--dead-letters", "--limit", "2")] == ["0@0", "0@1"]
+    assert cli.run(["predict", file, "--dead-letters", "--field", "x", "--json"]) == 1  # the event of one is gone
+    said = capsys.readouterr()
+    assert [json.loads(line)["outputs"]["y"] for line in said.out.splitlines()] == [42.0, 44.0]
+    assert "0@3: the letter holds no event (it was too large), and the event is gone from topic" in said.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--source-partition", "1"], "--source-partition selects dead letters. Add --dead-letters"),
+        (["events.jsonl", "--dead-letters"], "--dead-letters takes its events from Kafka, so it takes no file"),
+    ],
+)
+def test_options_of_dead_letters_stand_with_them_alone(
+    capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.run(["predict", "pipeline.yaml", *options])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err

@@ -58,6 +58,38 @@ def test_selection_takes_what_all_its_filters_take(selection: Selection, taken: 
     assert selection.takes(a_letter(failed_at=1000)) is taken
 
 
+JSON_ERROR = "customer.items[3].price: expected a number that fits into a double, found text"
+UNFIT_ERROR = "field `items`[2] is null, which tensor `price` needs"
+AVRO_ERROR = "field 'customer.age': the record ends before the field does"
+
+
+@pytest.mark.parametrize(
+    ("error", "field", "taken"),
+    [
+        (JSON_ERROR, "customer.items[].price", True),
+        (JSON_ERROR, "customer.items[-1].price", True),
+        (JSON_ERROR, "customer.items", True),
+        (JSON_ERROR, "customer", True),
+        (JSON_ERROR, "custom", False),
+        (JSON_ERROR, "price", False),
+        (UNFIT_ERROR, "items", True),
+        (UNFIT_ERROR, "price", False),  # a tensor
+        (AVRO_ERROR, "customer.age", True),
+        (AVRO_ERROR, "age", False),
+        ("field `a(b` is absent or null", "a(b", True),
+        ("field `a` is absent or null", "b", False),
+    ],
+)
+def test_filter_by_field_takes_errors_about_it_or_a_field_in_it(error: str, field: str, taken: bool) -> None:
+    assert Selection(fields=(field,)).takes(a_letter(error=error)) is taken
+    assert Selection(fields=("other", field)).takes(a_letter(error=error)) is taken
+
+
+def test_filter_by_error_takes_errors_with_the_text_in_any_case() -> None:
+    assert Selection(errors=("nothing", "FOUND text")).takes(a_letter(error=JSON_ERROR))
+    assert not Selection(errors=("found a text",)).takes(a_letter(error=JSON_ERROR))
+
+
 def test_marker_names_its_letter() -> None:
     assert marked(record(None, marker(AT))) == AT
 

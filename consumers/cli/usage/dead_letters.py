@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
     listing = actions.add_parser("list", help="list dead letters, with a summary by reason")
     add_pipeline(listing)
-    _add_selection(listing)
+    add_selection(listing)
     listing.add_argument("--all", action="store_true", help="also list letters that were replayed")
     listing.add_argument("--limit", type=positive, metavar="N", help="list at most N letters; the summary counts all")
     add_json(listing, "letter", ", without a summary")
@@ -30,37 +30,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(showing, "letter", ", with the event under `value` or, if it can't be decoded, `value_hex`")
     replaying = actions.add_parser("replay", help="write the events of dead letters back to the input topic, each once")
     add_pipeline(replaying)
-    _add_selection(replaying)
+    add_selection(replaying)
     replaying.add_argument("--limit", type=positive, metavar="N", help="replay at most N letters")
     replaying.add_argument("--dry-run", action="store_true", help="print what would be replayed, but write nothing")
     replaying.add_argument("--yes", action="store_true", help="don't ask first (without a terminal, it never asks)")
 
 
-def _add_selection(parser: argparse.ArgumentParser) -> None:
+SELECTING = ("reason", "error", "field", "position", "topic", "source_partition", "since", "until")
+"""The options of `add_selection`, as arguments."""
+
+
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """Add the options that select dead letters."""
     several: dict[str, Any] = {"action": "append", "default": []}
-    parser.add_argument("--reason", type=_reason, metavar="R", help="only with this reason; may be repeated", **several)
-    parser.add_argument(
+    group = parser.add_argument_group("which dead letters")
+    group.add_argument("--reason", type=_reason, metavar="R", help="only with this reason; may be repeated", **several)
+    group.add_argument(
+        "--error", metavar="TEXT", help="only if the error has this text in it; may be repeated", **several
+    )
+    group.add_argument(
+        "--field",
+        metavar="PATH",
+        help="only if the error is about this field of the event, or about a field in it; may be repeated",
+        **several,
+    )
+    group.add_argument(
         "--position",
         type=letter_position,
         metavar="P@O",
         help="only the dead letter at this partition@offset, as `list` prints it; may be repeated",
         **several,
     )
-    parser.add_argument("--topic", help="only events read from this topic; may be repeated", **several)
-    parser.add_argument(
+    group.add_argument("--topic", help="only events read from this topic; may be repeated", **several)
+    group.add_argument(
         "--source-partition",
         type=int,
         metavar="N",
         help="only events read from this partition; may be repeated",
         **several,
     )
-    parser.add_argument(
+    group.add_argument(
         "--since",
         type=_moment,
         metavar="TIME",
         help="only events that failed at or after this time: 2026-03-01T12:00 (UTC), or 15m or 2h for that long ago",
     )
-    parser.add_argument(
+    group.add_argument(
         "--until", type=_moment, metavar="TIME", help="only events that failed before this time; same forms as --since"
     )
 

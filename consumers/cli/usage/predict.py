@@ -3,7 +3,7 @@
 import argparse
 
 from millstream.consumers.cli.arguments import add_event_file, add_json, add_pipeline, positive, seconds
-from millstream.consumers.cli.usage.dead_letters import letter_position
+from millstream.consumers.cli.usage.dead_letters import add_selection
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -12,10 +12,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_event_file(parser)
     parser.add_argument("--limit", type=positive, metavar="N", help="stop after N events")
     parser.add_argument(
-        "--dead-letter",
-        type=letter_position,
-        metavar="P@O",
-        help="run the event of this dead letter, as `millstream dead-letters list` prints its position, in place of a file",
+        "--dead-letters",
+        action="store_true",
+        help="run the events of dead letters that weren't replayed, in place of a file",
     )
     parser.add_argument(
         "--timeout",
@@ -26,3 +25,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: %(default)g)",
     )
     add_json(parser, "event")
+    add_selection(parser)
