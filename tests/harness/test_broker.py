@@ -140,10 +140,8 @@ def test_broker_command_whose_kafka_dies_ends_and_says_so(own_kafka: MavenKafka,
         os.kill(int(java), signal.SIGKILL)
         _, said = command.communicate(timeout=30)
         assert command.returncode == 1
-    assert said.startswith(
-        f"Apache Kafka on {bootstrap} has ended (signal 9). Start the broker again. Kafka's log ends:\n"
-    )
-    assert "Traceback" not in said
+    # Kafka had logged nothing, so the message has no end of its log.
+    assert said == f"Apache Kafka on {bootstrap} has ended (signal 9). Start the broker again.\n"
 
 
 def _broker_command(*options: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from millstream.topics.errors import BrokerError
 from millstream.topics.local.child import end, start
-from millstream.topics.local.fetch import OUTPUT, fetched, last_lines, missing_for
+from millstream.topics.local.fetch import OUTPUT, fetched, log_end, missing_for
 from millstream.topics.local.ports import free_ports
 from tests.broker.maven import CACHE
 
@@ -92,7 +92,7 @@ class Apicurio:
             time.sleep(0.05)
         state = "not ready in time" if process.poll() is None else f"ended with status {process.returncode}"
         raise BrokerError(
-            f"Apicurio Registry did not start on port {self.port}: {state}. Its log ends:\n{last_lines(log)}"
+            f"Apicurio Registry did not start on port {self.port}: {state}.{log_end(log, 'Its log ends:')}"
         )
 
 

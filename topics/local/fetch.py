@@ -50,10 +50,18 @@ def fetched(folder: Path, goal: Sequence[str], *, what: str, instead: str, pom: 
     return folder
 
 
-def last_lines(log: Path, count: int = 15) -> str:
-    """The end of a log file, without Java's stack frames, indented for an error message."""
-    lines = [line for line in log.read_text(errors="replace").splitlines() if not line.startswith("\t")]
-    return "\n".join(f"    {line}" for line in lines[-count:])
+def log_end(log: Path, heading: str, count: int = 15) -> str:
+    """The end of a log file for an error message, without Java's stack frames; empty if the log is.
+
+    Args:
+        log: the file.
+        heading: stands before the lines, such as "Its log ends:".
+        count: lines at most.
+    """
+    lines = [
+        line for line in log.read_text(errors="replace").splitlines() if line.strip() and not line.startswith("\t")
+    ]
+    return "\n".join([f" {heading}", *(f"    {line}" for line in lines[-count:])]) if lines else ""
 
 
 def _fetch(folder: Path, goal: Sequence[str], what: str, instead: str, pom: str | None) -> None:
@@ -73,8 +81,8 @@ def _fetch(folder: Path, goal: Sequence[str], what: str, instead: str, pom: str 
             status = f"no end after {_TIMEOUT_S} s"
     if status != 0:
         raise BrokerError(
-            f"Maven could not fetch {what} ({status}). Its last lines ({log}):\n{last_lines(log)}\n"
-            f"Check the network, or {instead}."
+            f"Maven could not fetch {what} ({status}). Check the network, or {instead}."
+            f"{log_end(log, f'Its last lines ({log}):')}"
         )
     (project / OUTPUT).rename(folder)
     shutil.rmtree(project)

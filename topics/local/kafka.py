@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from millstream.topics.errors import BrokerError
 from millstream.topics.local.child import end, start
 from millstream.topics.local.data_folder import lock, mark, stored_cluster
-from millstream.topics.local.fetch import last_lines
+from millstream.topics.local.fetch import log_end
 from millstream.topics.local.kafka_jars import kafka_jars
 from millstream.topics.local.ports import free_ports
 
@@ -115,8 +115,8 @@ class LocalKafka:
         status = self._process.wait()
         how = f"signal {-status}" if status < 0 else f"status {status}"
         raise BrokerError(
-            f"Apache Kafka on {self.bootstrap} has ended ({how}). Start the broker again. "
-            f"Kafka's log ends:\n{last_lines(self._folder / 'broker.log')}"
+            f"Apache Kafka on {self.bootstrap} has ended ({how}). Start the broker again."
+            f"{log_end(self._folder / 'broker.log', 'Its log ends:')}"
         )
 
     def kill(self) -> None:
@@ -197,7 +197,7 @@ class LocalKafka:
         if "Failed to acquire lock" in log_text:
             raise BrokerError(f"{log.parent}: another broker uses this data folder. End it, or choose another folder.")
         raise BrokerError(
-            f"Apache Kafka did not start on {self.bootstrap}: {state}; {answer}. Its log ends:\n{last_lines(log)}"
+            f"Apache Kafka did not start on {self.bootstrap}: {state}; {answer}.{log_end(log, 'Its log ends:')}"
         )
 
     def _end(self, how: signal.Signals) -> None:
