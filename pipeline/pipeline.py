@@ -166,6 +166,11 @@ class Pipeline(Section):
         """The pipeline file as the command line named it, for commands to copy."""
         return self._origin.document.path
 
+    @property
+    def named_in_log(self) -> Path:
+        """The same for a log, which people read in other folders: absolute if the command line named no folder."""
+        return self.named if len(self.named.parts) > 1 else self.path
+
     def at(self, *place: str | int) -> str:
         """The place of an option, for the beginning of a message: `FILE:LINE: input.event_id`."""
         if self.models is not None and place[:1] == ("model",):  # its settings are there

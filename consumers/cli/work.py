@@ -171,7 +171,7 @@ def _events_of(plan: Plan) -> str:
 def _log_totals(metrics: Metrics, pipeline: Pipeline, *, predicts: bool) -> None:
     totals = Totals.of_metrics(generate_latest(metrics.registry).decode(), predicts=predicts)
     log.info("%s", totals)
-    if (advice := totals.advice(pipeline.named)) is not None:
+    if (advice := totals.advice(pipeline.named_in_log)) is not None:
         log.info("%s", advice)
 
 

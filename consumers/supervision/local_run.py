@@ -152,7 +152,7 @@ class LocalRun:
         totals, uncounted = total(self._totals), max(self._started - len(self._totals), 0)
         lost = f"; without {counted(uncounted, 'worker')} that ended without a count" if uncounted else ""
         self._screen.say(f"{totals} (of {counted(len(self._totals), 'worker')}{lost})")
-        if (advice := totals.advice(self._pipeline.named)) is not None:
+        if (advice := totals.advice(self._pipeline.named_in_log)) is not None:
             self._screen.say(advice)
 
     def _lag(self) -> LagLook | None:

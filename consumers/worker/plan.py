@@ -327,7 +327,7 @@ def outputs_of(plan: Plan, limits: Mapping[str, int], *, variant: str = VARIANT)
             encoder=letters,
             max_bytes=limits[pipeline.dead_letters.topic],
             skip=frozenset(pipeline.on_error.skip),
-            file=quote(str(pipeline.named)),
+            file=quote(str(pipeline.named_in_log)),
         ),
         carry_headers=frozenset(pipeline.output.carry_headers),
         stop_at=frozenset(pipeline.on_error.stop),

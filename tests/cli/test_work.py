@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import socket
+import subprocess
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from confluent_kafka import Consumer
 from benchmarks.load import vector_events
 from millstream.consumers.cli import main
 from millstream.consumers.cli.usage import run, work
+from millstream.consumers.supervision.child import MILLSTREAM
 from tests.broker.choice import Broker
 from tests.broker.clients import create_topic, produce, wait_until
 from tests.consumers.processes import Worker
@@ -189,3 +191,19 @@ def edited(service: Service, **sections: Any) -> Path:
     file = service.file.with_name("edited.yaml")
     file.write_text(yaml.safe_dump(document | sections, sort_keys=False), encoding="utf-8")
     return file
+
+
+def test_command_in_the_log_works_in_any_folder(kafka: Broker, tmp_path: Path) -> None:
+    """Whoever reads the log isn't in the folder where the worker was started."""
+    service = vector_service(tmp_path, kafka)
+    produce(kafka.bootstrap, service.inputs[0], [(b"k", b"junk")] * 30)  # so many that the worker logs an error
+    done = subprocess.run(
+        [*MILLSTREAM, "work", ".", "--until-idle"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert f"look at the dead letters: millstream dead-letters list {service.file}\n" in done.stderr
+    assert f"List them: millstream dead-letters list {service.file}. " in done.stderr
