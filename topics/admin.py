@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 from typing import Any
@@ -11,10 +11,11 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
 
 from millstream.pipeline.pipeline import Pipeline
+from millstream.topics.answer_watch import QUIET_SECONDS, AnswerWatch
 from millstream.topics.client_log import client_log
 from millstream.topics.errors import TopicError
 from millstream.topics.quick_connect import QUICK_CONNECT
-from millstream.topics.unreachable import unreachable
+from millstream.topics.unreachable import cause_of, unreachable
 
 log = logging.getLogger(__name__)
 
@@ -67,11 +68,13 @@ class Admin(AdminClient):
     It remembers why it can't connect, because a call that fails for this doesn't give the reason.
     """
 
-    def __init__(self, client: Mapping[str, Any]) -> None:
+    def __init__(self, client: Mapping[str, Any], say: Callable[[str], object] = lambda _: None) -> None:
         """Args:
         client: the settings of a Kafka client, with `bootstrap.servers`.
+        say: tells the person who waits that no broker answers, and that one answers again.
         """
         self.bootstrap = str(client["bootstrap.servers"])
+        self.watch = AnswerWatch(self.bootstrap, say)
         self._told: list[KafkaError] = []
         settings: dict[str, Any] = {**QUICK_CONNECT, **client, "error_cb": self._told.append}
         super().__init__(settings, logger=client_log("admin"))
@@ -285,9 +288,17 @@ def _metadata(admin: Admin) -> Any:
 
 
 def _listed(admin: Admin) -> Any:
-    try:
-        return admin.list_topics(timeout=RESOLVE_TIMEOUT)
-    except KafkaException:
-        if {cause.code() for cause in admin.causes} == UNRESOLVED:
-            raise
-        return admin.list_topics(timeout=ANSWER_TIMEOUT)
+    """The metadata. Raises KafkaException: no broker answers, or no host has an address."""
+    began = time.monotonic()
+    said = None
+    while said is None or time.monotonic() - began < QUIET_SECONDS:
+        try:
+            return admin.list_topics(timeout=RESOLVE_TIMEOUT)
+        except KafkaException as error:
+            if {cause.code() for cause in admin.causes} == UNRESOLVED:
+                raise
+            said = error.args[0]
+    admin.watch.waits(began, time.monotonic(), ANSWER_TIMEOUT, cause_of(said, admin.causes))
+    found = admin.list_topics(timeout=ANSWER_TIMEOUT)
+    admin.watch.answered(time.monotonic())
+    return found

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from millstream.consumers.cli.extras import needs_comparison
 from millstream.consumers.cli.given import read_pipeline
+from millstream.consumers.cli.say import say
 from millstream.consumers.control.topic import require_control_topic
 from millstream.consumers.decode.named_fields import check_labels, schema_of
 from millstream.consumers.errors import NEEDS_CHANGE, WorkerError
@@ -130,7 +131,7 @@ def _topics(pipeline: Pipeline, *, offline: bool) -> str:
     """Whether the topics can be used. Raises BrokerUnreachableError, TopicError, ControlTopicError."""
     if offline:
         return "not checked (--offline)"
-    admin = Admin(pipeline.client_config())
+    admin = Admin(pipeline.client_config(), say)
     require(admin, pipeline)
     if pipeline.rollout is not None:
         require_control_topic(admin, pipeline)

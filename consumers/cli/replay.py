@@ -16,7 +16,8 @@ from millstream.consumers.cli.compare import NOT_BETTER, PIPED_WIDTH, UNDECIDED
 from millstream.consumers.cli.given import read_pipeline, refuse_several
 from millstream.consumers.cli.log_lines import log_to_stderr
 from millstream.consumers.cli.report_page import about_page, refuse_unknown_segment, refuse_unwritable, write_page
-from millstream.consumers.cli.telling import SCHEMA_TIMEOUT, Telling, require_scipy, say
+from millstream.consumers.cli.say import say
+from millstream.consumers.cli.telling import SCHEMA_TIMEOUT, Telling, require_scipy
 from millstream.consumers.cli.work import COLLECT_AFTER, OWN_LOGGERS, keep_freed_memory
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.models.pipeline_models import PipelineModels

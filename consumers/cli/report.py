@@ -6,7 +6,8 @@ import time
 from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.cli.log_lines import log_to_stderr
 from millstream.consumers.cli.report_page import about_page, refuse_unknown_segment, refuse_unwritable, write_page
-from millstream.consumers.cli.telling import SCHEMA_TIMEOUT, Telling, require_scipy, say
+from millstream.consumers.cli.say import say
+from millstream.consumers.cli.telling import SCHEMA_TIMEOUT, Telling, require_scipy
 from millstream.consumers.cli.work import OWN_LOGGERS
 from millstream.consumers.control.topic import open_reader
 from millstream.consumers.resilience.limited_retry import LimitedRetry

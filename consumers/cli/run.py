@@ -8,6 +8,7 @@ from rich.console import Console
 
 from millstream.consumers.cli.arguments import metrics_host
 from millstream.consumers.cli.given import read_pipeline
+from millstream.consumers.cli.say import say
 from millstream.consumers.resilience.signals import stop_on_signals
 from millstream.consumers.supervision.local_run import LocalRun
 from millstream.consumers.supervision.run_screen import Screen
@@ -22,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
     host = metrics_host(args, args.metrics_port)
     pipeline = read_pipeline(args)
     client = pipeline.client_config()
-    admin = Admin(client)
+    admin = Admin(client, say)
     require(admin, pipeline)
     refuse_unfit_broker(admin, pipeline)
     refuse_foreign_group(client, pipeline, pipeline.group_id)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from millstream.consumers.cli.extras import needs_comparison
+from millstream.consumers.cli.say import say
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.replay.folder import About
 from millstream.consumers.replay.row_sink import RowSink
@@ -89,8 +90,3 @@ class Telling:
             f"{before + read:,} of at most {about.events:,} events, {rate:,.0f} events/s, about "
             f"{left / rate:,.0f} s left{rejected}"
         )
-
-
-def say(text: str) -> None:
-    """Print a line on standard error."""
-    print(text, file=sys.stderr, flush=True)

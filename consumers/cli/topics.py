@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from millstream.consumers.cli.given import read_pipeline
+from millstream.consumers.cli.say import say
 from millstream.topics.admin import BROKER_DEFAULT, ROLLOUT, Admin, TopicState, create, roles, states
 
 PIPED_WIDTH = 1000  # columns of output that doesn't go to a terminal: one line per topic, for `grep`
@@ -17,7 +18,7 @@ PIPED_WIDTH = 1000  # columns of output that doesn't go to a terminal: one line 
 def run(args: argparse.Namespace) -> int:
     """Create or show; returns 1 if a topic is missing."""
     pipeline = read_pipeline(args)
-    admin = Admin(pipeline.client_config())
+    admin = Admin(pipeline.client_config(), say)
     made: list[str] = []
     if args.action == "create":
         made = create(

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     _tune_process()
     host = metrics_host(args, args.metrics_port)
     pipeline = read_pipeline(args)
-    admin = Admin(pipeline.client_config())  # it connects while the next steps run
+    admin = Admin(pipeline.client_config(), log.warning)  # it connects while the next steps run
     metrics = Metrics(pipeline.name)
     health = Health(pipeline.limits.stall_after)
     probe = BrokerProbe(pipeline.client_config(), [name for role, name in roles(pipeline) if role in WORKERS_TOPICS])

@@ -13,6 +13,9 @@ from tests.cli.command import ENVIRON, millstream
 
 COMMANDS = (["lag"], ["run"], ["work"], ["tail"], ["dead-letters", "list"])
 
+SAYING = (["run"], ["work"])
+"""Those that say soon that they wait."""
+
 
 def test_broker_that_is_away_is_one_message(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_ports(1)[0]}"
@@ -21,7 +24,12 @@ def test_broker_that_is_away_is_one_message(tmp_path: Path) -> None:
         ended = list(at_once.map(lambda command: millstream(*command, tmp_path), COMMANDS))
     for command, done in zip(COMMANDS, ended, strict=True):
         assert done.returncode == 1, command
-        [line] = done.stderr.splitlines()
+        *before, line = done.stderr.splitlines()
+        said = [
+            line.partition(f"Kafka at {address} does not answer; waiting for up to 10 s, Ctrl-C ends (")
+            for line in before
+        ]
+        assert [bool(found) for _, found, _ in said] == [True] * (command in SAYING), command
         assert line.startswith(f"no Kafka broker answers at {address} (")
         assert "Nothing listens there. Start a broker (`millstream broker`), or correct `kafka.bootstrap`" in line
 

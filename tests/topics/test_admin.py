@@ -158,8 +158,20 @@ def test_topic_that_a_policy_refuses_for_another_reason_is_not_said_to_be_create
 def test_broker_that_is_away_is_told_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin, "ANSWER_TIMEOUT", 0.5)
     address = f"127.0.0.1:{free_ports(1)[0]}"
+    said: list[str] = []
+    client = admin.Admin({"bootstrap.servers": address, "log_level": 0}, said.append)
     with pytest.raises(BrokerUnreachableError, match=f"no Kafka broker answers at {address} .*kafka.bootstrap"):
-        admin.states(admin.Admin({"bootstrap.servers": address, "log_level": 0}), [("input", "any")])
+        admin.states(client, [("input", "any")])
+    [line] = said  # before the error
+    assert line.startswith(
+        f"Kafka at {address} does not answer; waiting for up to 0.5 s, Ctrl-C ends ({address}/bootstrap:"
+    )
+
+
+def test_broker_that_answers_at_once_is_not_talked_of(kafka: Broker) -> None:
+    said: list[str] = []
+    admin.states(admin.Admin({"bootstrap.servers": kafka.bootstrap}, said.append), [("input", "any")])
+    assert said == []
 
 
 def test_existing_topics_are_seen(kafka: Broker, make_topic: MakeTopic) -> None:
