@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from millstream.consumers.cli.event_file import Line, csv_lines, is_csv, json_lines, opened, place
 from millstream.consumers.cli.given import read_pipeline, refuse_unknown_topic
+from millstream.consumers.cli.say import say
 from millstream.consumers.decode.named_fields import check_event_fields, check_labels, schema_of
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.schema_store import open_store
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     if is_csv(args):
         check_csv(pipeline, definition, section)
     with opened(args.file) as file:
-        writer = RecordWriter(pipeline.client_config(), topic, _say)
+        writer = RecordWriter(pipeline.client_config(), topic, say)
         write = _writing(writer, topic, largest_records(Admin(pipeline.client_config()), [topic])[topic])
         lines = csv_lines(file, definition) if is_csv(args) else json_lines(file)
         rows = _Rows(args.skip)
@@ -58,10 +59,6 @@ def run(args: argparse.Namespace) -> int:
         print(end, file=sys.stderr)
     print(_how_to_go_on(writer, rows, args), file=sys.stderr)
     return 1
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 @dataclass(slots=True)
