@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from millstream.inference.errors import ModelConfigError
 from millstream.schemas.wording import EXPECTED, Loc, dotted, meant_value, shown, wrong_value
-from millstream.schemas.yaml_file import Fault, NodeReader, YamlError, composed, text_of
+from millstream.schemas.yaml_file import Fault, NodeReader, YamlError, advice_on_ending, composed, text_of
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +70,10 @@ def read_config_file(path: Path) -> ConfigFile:
     except YamlError as error:
         raise ModelConfigError(told(path, error.fault)) from None
     except FileNotFoundError:
+        advice = advice_on_ending(path)
         raise ModelConfigError(
             f"{path} is missing: it maps event fields to the model's tensors (`millstream docs models`)."
+            f"{' ' if advice else ''}{advice}"
         ) from None
     except OSError as error:
         raise ModelConfigError(f"{path} can't be read: {error.strerror}.") from None

@@ -25,6 +25,7 @@ from millstream.inference.sources.progress import Progress
 from millstream.inference.tensor_inputs import Place, listed
 from millstream.inference.version_number import version_number
 from millstream.schemas.wording import dotted, meant, shown
+from millstream.schemas.yaml_file import advice_on_ending
 
 CONFIG_FILE = "config.yaml"
 TRITON_FILE = "config.pbtxt"
@@ -137,8 +138,9 @@ def read_version(
     """
     files = [place / file for file in BY_FILE if (place / file).is_file()]
     # Checked before config.yaml, because a folder without a model lacks more than its config.
-    described = None if (place / CONFIG_FILE).exists() else _described(place)
-    if not files and described is None and not (place / CONFIG_FILE).is_file():
+    has_config = (place / CONFIG_FILE).exists() or bool(advice_on_ending(place / CONFIG_FILE))
+    described = None if has_config else _described(place)
+    if not files and described is None and not has_config:
         raise ModelConfigError(_no_model(name, chosen, place))
     written = read_config_file(place / CONFIG_FILE) if described is None else described.written
     config = _parsed(written)

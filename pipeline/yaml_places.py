@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from millstream.pipeline.errors import PipelineError, Problem
+from millstream.pipeline.missing_file import advice_on_missing
 from millstream.schemas.wording import Loc, shown
 from millstream.schemas.yaml_file import NodeReader, YamlError, composed, kind_of, text_of, typed
 
@@ -57,6 +58,9 @@ def read_document(path: Path, environ: Mapping[str, str]) -> Document:
         data = reader.read(root)
     except YamlError as error:
         raise PipelineError(path, [Problem(*error.fault)]) from None
+    except FileNotFoundError as error:
+        message = f"cannot read the pipeline file: {error.strerror}. {advice_on_missing(path)}"
+        raise PipelineError(path, [Problem(message)]) from None
     except OSError as error:
         message = f"cannot read the pipeline file: {error.strerror}. Check the path and its permissions."
         raise PipelineError(path, [Problem(message)]) from None

@@ -51,6 +51,12 @@ def text_of(path: Path) -> str:
         return decoded(file.read(MAX_BYTES + 1))
 
 
+def advice_on_ending(path: Path) -> str:
+    """What to do if a YAML file that must have this name is there under the ending `.yml`; empty if it isn't."""
+    other = path.with_suffix(".yml")
+    return f"Rename {other} to {path.name}: Millstream reads no file of another name." if other.is_file() else ""
+
+
 def decoded(raw: bytes) -> str:
     """Return the text of a file with these bytes. Raises YamlError: too many, or not UTF-8."""
     if len(raw) > MAX_BYTES:

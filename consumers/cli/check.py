@@ -36,6 +36,7 @@ from millstream.inference.signature import TensorInput, blank
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.errors import SchemaError
+from millstream.schemas.yaml_file import advice_on_ending
 from millstream.topics.admin import Admin, require
 
 _INPUTS = re.compile(rb"^(\{\s*)?[\"']?inputs[\"']?\s*:", re.MULTILINE)
@@ -166,7 +167,7 @@ def _expected_configs(pipeline: Pipeline, problems: Problems) -> Iterator[str]:
         file = where / name / str(version) / "model.onnx"
         config = file.with_name(CONFIG_FILE)
         is_told = any(str(config) in message for message in problems.messages)
-        if not file.is_file() or not is_told or _maps_inputs(config):
+        if not file.is_file() or not is_told or _maps_inputs(config) or advice_on_ending(config):
             continue
         with suppress(WorkerError):  # a file that can't be loaded is a problem that is told already
             text = expected_config(look_at(file), _top_fields(pipeline))

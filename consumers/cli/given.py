@@ -8,6 +8,7 @@ from pathlib import Path
 from millstream.consumers.cli.parser import meant
 from millstream.consumers.errors import WorkerError
 from millstream.pipeline.loading import load_pipeline
+from millstream.pipeline.missing_file import PIPELINE_FILE
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import Admin, roles, states
 from millstream.topics.errors import TopicError
@@ -16,7 +17,7 @@ from millstream.topics.errors import TopicError
 def read_pipeline(args: argparse.Namespace) -> Pipeline:
     """Load the pipeline file of the command line; if it names a folder, its file `pipeline.yaml`."""
     path: Path = args.pipeline
-    return load_pipeline(path / "pipeline.yaml" if path.is_dir() else path, os.environ)
+    return load_pipeline(path / PIPELINE_FILE if path.is_dir() else path, os.environ)
 
 
 def refuse_unknown_topic(pipeline: Pipeline, name: str, choices: Collection[str] = ()) -> None:

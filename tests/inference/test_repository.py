@@ -158,6 +158,21 @@ def test_model_without_a_version_is_refused(tmp_path: Path) -> None:
         load_version(tmp_path, "late")
 
 
+@pytest.mark.parametrize("beside", ["model.onnx", "config.pbtxt", None])
+def test_config_of_another_ending_is_to_be_renamed(tmp_path: Path, beside: str | None) -> None:
+    folder = put(tmp_path, model=False)
+    config = folder / "config.yaml"
+    config.rename(folder / "config.yml")
+    if beside is not None:
+        (folder / beside).touch()
+    with pytest.raises(ModelConfigError) as refused:
+        load_version(tmp_path, "late")
+    assert str(refused.value).startswith(f"{config} is missing: ")
+    assert f"Rename {folder / 'config.yml'} to config.yaml: Millstream reads no file of another name." in str(
+        refused.value
+    )
+
+
 def test_missing_files_are_named(tmp_path: Path) -> None:
     folder = put(tmp_path, model=False)
     with pytest.raises(ModelConfigError, match=r"expected one of model.onnx, .* model.py in") as refused:

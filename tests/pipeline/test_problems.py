@@ -302,6 +302,39 @@ def test_missing_file_and_folder_are_named(tmp_path: Path) -> None:
         load_pipeline(tmp_path, {})
 
 
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        (
+            "orders/pipeline.yaml",
+            "Rename {}/orders/pipeline.yml to pipeline.yaml: Millstream reads no file of another name.",
+        ),
+        ("order", "Did you mean `{}/orders`?"),
+        ("order/pipeline.yaml", "Did you mean `{}/orders`?"),
+        ("other/refund.yml", "Did you mean `{}/other/refunds.yaml`?"),
+        ("other/pipeline.yaml", "The folder has events.yaml, refunds.yaml: name the file in place of the folder."),
+        ("empty/pipeline.yaml", "Check the path and its permissions."),
+        ("nowhere.yaml", "Check the path and its permissions."),
+    ],
+)
+def test_path_that_leads_nowhere_is_told_with_what_may_be_meant(tmp_path: Path, path: str, advice: str) -> None:
+    for name in ("orders", "other", "empty"):
+        (tmp_path / name).mkdir()
+    for name in ("orders/pipeline.yml", "other/refunds.yaml", "other/events.yaml", "other/refund.txt"):
+        (tmp_path / name).touch()
+    with pytest.raises(PipelineError) as refused:
+        load_pipeline(tmp_path / path, {})
+    said = f"{tmp_path / path}: cannot read the pipeline file: No such file or directory. "
+    assert str(refused.value) == said + advice.format(tmp_path)
+
+
+def test_mistyped_path_in_our_own_folder_is_corrected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "orders.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PipelineError, match=r"Did you mean `orders\.yaml`\?$"):
+        load_pipeline(Path("order.yaml"), {})
+
+
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 # YAML takes keys of up to 1,024 characters, also in JSON, which writes some characters as 12.
 KEYS = st.text(max_size=80) | st.sampled_from([step for option in options() for step in option.path.split(".")])
