@@ -122,6 +122,14 @@ def test_consumer_reads_dead_letters() -> None:
     assert (read["reason"], read["offset"], read["value"]) == ("undecodable", 7, b"\0")
 
 
+def test_event_of_the_producer_of_json_is_that_of_the_producer_of_avro() -> None:
+    producer = program(2)
+    assert producer["EVENT"] == program(0)["EVENT"]
+    assert json.loads(producer["encode"](producer["EVENT"])) == producer["EVENT"]
+    with pytest.raises(ValueError, match="Out of range float values"):
+        producer["encode"]({"departure_delay": float("nan")})
+
+
 def test_main_parts_compile_and_use_only_kafka_and_avro() -> None:
     imported = set(re.findall(r"^(?:from|import) (\w+)", "".join(blocks("python")), re.MULTILINE))
-    assert imported == {"io", "pathlib", "struct", "confluent_kafka", "fastavro"}
+    assert imported == {"io", "json", "pathlib", "struct", "confluent_kafka", "fastavro"}
