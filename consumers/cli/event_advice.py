@@ -60,7 +60,7 @@ def _fields_there(path: str, event: object) -> str:
             question = meant(step, [*place])
             return (
                 f"{parent} has no `{step}`. It has the fields {listed}.{question} If the field was renamed, write its new "
-                "name in the mapping. "
+                "name in the mapping (`millstream docs models#a-field-that-is-renamed`). "
             )
         place = value_at(place, [step])
     return ""
