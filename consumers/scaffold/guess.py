@@ -10,6 +10,7 @@ from millstream.consumers.scaffold.model_file import ModelFile, ModelInput
 from millstream.consumers.scaffold.open_inputs import fits, related, with_hints
 from millstream.consumers.scaffold.own_fields import last_name
 from millstream.consumers.scaffold.survey import Found
+from millstream.consumers.scaffold.texts import entry_text
 from millstream.inference.mapping import PLACEHOLDER
 from millstream.schemas.wording import counted
 
@@ -120,7 +121,7 @@ def _scalars(
     chosen = fitting[:width]
     fields = [element(one, entry.dtype, events) for one in chosen]
     fields += [OPEN] * ((width or 0) - len(fields))
-    left = [one.path for one in fitting[len(chosen) :]]
+    left = [entry_text(element(one, entry.dtype, events).options) for one in fitting[len(chosen) :]]
     why = "the fields must stand in the order in which the model was trained"
     if left:
         why += f"; these fields fit, too: {', '.join(left)}"

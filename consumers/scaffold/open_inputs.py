@@ -7,6 +7,7 @@ from millstream.consumers.scaffold.element import element
 from millstream.consumers.scaffold.guesses import OPEN, FieldGuess, InputGuess
 from millstream.consumers.scaffold.own_fields import is_id, last_name
 from millstream.consumers.scaffold.survey import Found
+from millstream.consumers.scaffold.texts import entry_text
 
 MAX_HINTS = 5  # fields that are named as possible ones
 _LONG_NAME = 3  # characters from which a name inside another one is no chance
@@ -36,7 +37,9 @@ def with_hints(
             why = "; ".join(filter(None, ["no field has the input's name, and only this one fits", guess.why]))
             made.append(replace(entry, fields=[FieldGuess(guess.options, why)]))
         else:
-            made.append(_hinted(entry, fitting, left))
+            fitting.sort(key=lambda one: not related(entry.tensor, one))
+            entries = [entry_text(element(one, entry.dtype, events).options) for one in fitting[:MAX_HINTS]]
+            made.append(_hinted(entry, entries, left))
     return made
 
 
@@ -48,8 +51,8 @@ def _fitting(dtype: str, free: Sequence[Found], events: int) -> list[Found]:
     return [one for one in usual if len(one.distinct) > 1] or usual
 
 
-def _hinted(entry: InputGuess, fitting: Sequence[Found], left: Sequence[Found]) -> InputGuess:
-    """Say at the first of the open elements what the events have for them."""
+def _hinted(entry: InputGuess, fitting: Sequence[str], left: Sequence[Found]) -> InputGuess:
+    """Say at the first of the open elements what the events have for them. `fitting`: entries for config.yaml."""
     first = next((at for at, one in enumerate(entry.fields) if one == OPEN), None)
     if first is None or entry.is_list:
         return entry
@@ -58,10 +61,10 @@ def _hinted(entry: InputGuess, fitting: Sequence[Found], left: Sequence[Found]) 
         are_left = "1 is left" if open_count == 1 else f"{open_count} are left"
         why = f"the sample has too few fields that fit as they are: {are_left} to fill in"
     elif fitting:
-        names = ", ".join(
-            one.path for one in sorted(fitting, key=lambda one: not related(entry.tensor, one))[:MAX_HINTS]
+        why = (
+            "no field of the sample has the input's name: name the one that fills this input. These fit: "
+            f"{', '.join(fitting)}"
         )
-        why = f"no field of the sample has the input's name: name the one that fills this input. These fit: {names}"
     else:
         why = "no field of the sample fits as it is: name the one that fills this input"
     more = [(one, feature) for one in left if (feature := _with_options(one, entry.dtype))]

@@ -109,10 +109,14 @@ def _field(one: FieldGuess, files: Mapping[str, str]) -> str:
     options = dict(one.options)
     if options["field"] in files:
         options["vocabulary"] = files[options["field"]]
-    comment = f"   # GUESS: {one.why}" if one.why else ""
+    return entry_text(options) + (f"   # GUESS: {one.why}" if one.why else "")
+
+
+def entry_text(options: Mapping[str, Any]) -> str:
+    """A field with its options, as it stands in the list `fields` of config.yaml."""
     if set(options) == {"field"}:
-        return _yaml(options["field"]) + comment
-    return f"{{{', '.join(f'{name}: {_yaml(value)}' for name, value in options.items())}}}{comment}"
+        return _yaml(options["field"])
+    return f"{{{', '.join(f'{name}: {_yaml(value)}' for name, value in options.items())}}}"
 
 
 def _yaml(value: Any) -> str:

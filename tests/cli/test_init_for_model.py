@@ -661,10 +661,12 @@ def test_zip_codes_fill_no_input_of_another_name(tmp_path: Path) -> None:
 
 
 def test_inputs_that_several_fields_could_fill_are_left_to_the_user(tmp_path: Path) -> None:
-    events = [{"a": number, "b": 2 * number, "city_name": f"c{number}"} for number in range(4)]
+    events = [{"a": number, "b": f"{number}.5", "city_name": f"c{number}"} for number in range(4)]
     config = unsure(tmp_path, [("w", TensorProto.FLOAT, [1])], events)
-    said = "- TODO   # GUESS: no field of the sample has the input's name: name the one that fills this input. These fit: a, b. "
-    assert said in config
+    assert (
+        "- TODO   # GUESS: no field of the sample has the input's name: name the one that fills this input. " in config
+    )
+    assert "These fit: a, {field: b, type: text}. With options" in config
 
 
 def test_item_of_a_list_is_a_hint_for_an_input_of_one_element_and_that_of_its_name_comes_first(tmp_path: Path) -> None:
