@@ -100,7 +100,7 @@ def _list(entry: ModelInput, width: int | None, found: Mapping[str, Found], *, s
         paths = ", ".join(one.path for one in chosen)
         why = f"several lists fit, and none has the input's name: write one of {paths}"
         return InputGuess(entry.tensor, entry.dtype, [OPEN], options, True, why)
-    reasons = [] if named else ["no list has the input's name, and only this one fits"]
+    reasons = [] if named or not stated else ["no list has the input's name, and only this one fits"]
     if width is None:
         reasons.append(f"the longest list of the sample has {counted(longest, 'item')}")
     options = type_of(chosen[0], entry.dtype) | options
