@@ -79,6 +79,7 @@ class _Packed(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     halvings: dict[int, Annotated[int, msgspec.Meta(ge=0, le=64)]]
     thinned: dict[int, _NotNegative]
     rows: bytes
+    deleted: _NotNegative = 0
 
 
 def rows_of(packed: bytes, dtype: np.dtype[np.void]) -> Rows:
@@ -102,6 +103,7 @@ class Chunk:
     until: int = 0  # of sifted labels: the watermark at which the last row can be deleted; 0: not sifted yet
     halvings: dict[int, int] = field(default_factory=dict)  # window -> how often it was halved so far
     thinned: dict[int, int] = field(default_factory=dict)  # window -> rows of this chunk that halving removed
+    deleted: int = 0  # ms since the epoch: windows that were due for deletion by this time are deleted
 
     def pack(self) -> bytes:
         """Encode the chunk for the changelog."""
@@ -116,6 +118,7 @@ class Chunk:
                 self.halvings,
                 self.thinned,
                 self.rows.tobytes(),
+                self.deleted,
             )
         )
 
@@ -145,7 +148,7 @@ class Chunk:
             times = rows["event_time"]
             if times.min() < 0 or times.max() > latest or rows["pair"].max() >= len(body.pairs):
                 raise DamagedRecordError("expected rows of known pairs with possible event times, found others")
-        other_times = (body.watermark, body.closed, *body.halvings, *body.thinned)
+        other_times = (body.watermark, body.closed, body.deleted, *body.halvings, *body.thinned)
         if not all(0 <= time <= latest for time in other_times):
             raise DamagedRecordError("expected times up to now, found others")
         return cls(
@@ -159,6 +162,7 @@ class Chunk:
             until=body.until,
             halvings=body.halvings,
             thinned=body.thinned,
+            deleted=body.deleted,
         )
 
     def of_pairs(self, known: Container[Pair]) -> Chunk:

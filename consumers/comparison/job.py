@@ -48,6 +48,12 @@ _MAX_SUMMARY_BYTES = 900_000  # bytes of a part's summary
 _MAX_PART_BYTES = 950_000
 
 
+_LATE_PARTS = (
+    "summaries of the oldest windows: there are too many windows, or a partition of the comparison topic is so far behind that "
+    "the other partitions' summaries are gone"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """One partition's summary of a window and pair, on its way to the merge."""
@@ -186,7 +192,6 @@ class Merges:
         """
         self._pipeline = pipeline
         self._window = settings.window
-        # A window's parts can change until its join deletes the window.
         self._kept = 2 * settings.window + settings.wait
         self._most_windows = settings.most_windows
         self._most_bytes = most_bytes_of(settings.most_events)
@@ -221,17 +226,22 @@ class Merges:
     def forget(self, partition: int) -> list[Write]:
         """Drop the parts that are no longer needed; returns what to write to the table. Take all `results` before."""
         merge = self._of(partition)
-        foreign: list[Write] = [(key, None) for key in sorted(self._foreign.pop(partition, ()))]
-        return [*foreign, *((_part_key(partition, *place), None) for place in merge.forget())]
+        dropped = [_part_key(partition, *place) for place in merge.forget(_now())]
+        gone: list[Write] = [(key, None) for key in (*sorted(self._foreign.pop(partition, ())), *dropped)]
+        return [*self._forgotten(partition, merge), *gone]
 
     def _of(self, partition: int) -> Merge:
         if partition not in self._merges:
             merge = self._merges[partition] = Merge(
-                kept=self._kept, most_windows=self._most_windows, most_bytes=self._most_bytes
+                kept=self._kept,
+                most_windows=self._most_windows,
+                most_bytes=self._most_bytes,
+                sources=self._sources,
+                forgotten=self._restored_forgotten(partition),
             )
             foreign = self._foreign[partition] = set()
             for key, packed in self._table.items():
-                if key.startswith(b"%d/" % partition):
+                if key.startswith(b"%d/" % partition) and key != _forgotten_key(partition):
                     writes = self._put(partition, merge, packed, key) or {key: None}
                     foreign.update(place for place, value in writes.items() if value is None)
         return self._merges[partition]
@@ -243,6 +253,7 @@ class Merges:
 
         Returns nothing if the record isn't a part, if its pair isn't known, or if it belongs to another key than `key`.
         """
+        latest = _now() + MAX_AHEAD_MS
         try:
             if packed is not None and len(packed) > _MAX_PART_BYTES:
                 raise DamagedRecordError(f"expected a part of at most {_MAX_PART_BYTES} bytes, found {len(packed)}")
@@ -253,12 +264,29 @@ class Merges:
             if part.pair not in self._known:
                 self._metrics.leave_out(1, "unknown_pair", self._known.refusal(part.pair))
                 return {}
-            dropped = merge.put(part.start, part.pair, part.source, part.partial, latest=_now() + MAX_AHEAD_MS)
+            dropped = merge.put(part.start, part.pair, part.source, part.partial, latest=latest)
         except DamagedRecordError as error:
             self._metrics.leave_out(1, "damaged", error)
             return {}
-        self._metrics.leave_out(len(dropped), "late", "summaries of the oldest windows: there are too many windows")
-        return {found: packed, **{_part_key(partition, *place): None for place in dropped}}
+        self._metrics.leave_out(len(dropped), "late", _LATE_PARTS)
+        gone = {_part_key(partition, *place): None for place in dropped}
+        return {**dict(self._forgotten(partition, merge)), found: packed, **gone}
+
+    def _restored_forgotten(self, partition: int) -> int:
+        """What `_forgotten` wrote last."""
+        try:
+            forgotten = int(self._table.get(_forgotten_key(partition), b"0"))
+        except ValueError:
+            forgotten = -1
+        if not 0 <= forgotten <= _now() + MAX_AHEAD_MS:
+            self._metrics.leave_out(1, "damaged", "the time until which the windows of a partition are gone")
+            return 0
+        return forgotten
+
+    def _forgotten(self, partition: int, merge: Merge) -> list[Write]:
+        """What to write before parts are deleted, so that a merge after a restart refuses what comes of their windows, too."""
+        key, value = _forgotten_key(partition), b"%d" % merge.forgotten
+        return [(key, value)] if self._table.get(key, b"0") != value else []
 
     def _checked(self, part: Part) -> Part:
         """Raises DamagedRecordError: no join sends a part with this window or partition."""
@@ -284,6 +312,10 @@ def _figures(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, fl
             yield from _figures(value, f"{name}_")
         elif name not in {"version", "window_start", "window_end"} and not isinstance(value, str | bool):
             yield prefix + name, value
+
+
+def _forgotten_key(partition: int) -> bytes:
+    return b"%d/forgotten" % partition
 
 
 def _part_key(partition: int, start: int, pair: Pair, source: int) -> bytes:

@@ -90,12 +90,13 @@ class PartitionJoin:
         self._damaged: list[int] = []  # numbers of records that aren't chunks, to delete from the changelog
         self._summarised: dict[int, int] = {}  # start -> rows in the latest summary
         self._dirty: set[int] = set()  # windows to summarise
-        self._final: set[int] = set()  # windows that were summarised after they closed
+        self._summarised_to = 0  # windows whose wait ended by this time were summarised after they closed
         self._new_labels: list[int] = []  # numbers of the chunks whose windows are not known yet
         self._labels: Labels | None = None  # the labels of all chunks; None: must be built again
         self._next = writer
         self.watermark = 0  # the newest event time read
         self._closed_to = 0  # windows whose wait ended by this time (ms since the epoch) are closed
+        self._deleted_to = 0  # windows that were due for deletion by this time are deleted
         self.counts: Counter[str] = Counter()  # reason -> records left out; the caller takes and clears them
 
     @classmethod
@@ -126,6 +127,9 @@ class PartitionJoin:
                 join._damaged.append(number)
                 continue
             join._take(chunk.of_pairs(known))
+        # A chunk that another window needs still has rows of deleted windows, but not all of their rows.
+        for start in [start for start in join._windows if join._end(start) <= join._deleted_to]:
+            join._drop(start)
         return join
 
     def add_comparisons(self, rows: Rows, pairs: Sequence[Pair], now: int) -> list[Change]:
@@ -140,14 +144,15 @@ class PartitionJoin:
         if not len(rows):
             return []
         watermark = max(self.watermark, int(rows["event_time"].max()))
-        chunk = Chunk(kind_of(self._settings.classes), self._next, watermark, self._closed_to, now, rows, tuple(pairs))
+        kind, closed, deleted = kind_of(self._settings.classes), self._closed_to, self._deleted_to
+        chunk = Chunk(kind, self._next, watermark, closed, now, rows, tuple(pairs), deleted=deleted)
         chunk = self._thin(chunk, self._halvings(chunk))
         self._take(chunk)
         changed = {chunk.number, *self._halve_full(chunk)}
         changes: list[Change] = [(number, self._chunks[number].pack()) for number in sorted(changed)]
         # Too many windows opened since the last update: delete the old ones now, before an update has summarised them.
         return (
-            [*changes, *self._forget(self._windows)]
+            [*changes, *self._forget(self._closed_to)]
             if len(self._windows) > 2 * self._settings.most_windows
             else changes
         )
@@ -174,11 +179,9 @@ class PartitionJoin:
         They are computed one by one. Comparisons and labels may be added meanwhile.
         """
         self._find_windows_of_new_labels()
-        # Windows that close meanwhile are summarised once more. Until then, the merge must not take them for finished.
-        closed = self._closed_to
-        final = {start for start in self._windows if self._close(start) <= closed}
-        self._dirty |= final - self._final
-        self._final = final
+        closed = self._closed_to  # windows that close meanwhile are summarised once more
+        self._dirty |= {start for start in self._windows if self._summarised_to < self._close(start) <= closed}
+        self._summarised_to = closed
         for start in sorted(self._dirty):
             self._dirty.discard(start)
             for pair, partial in self._summaries(start, closed):
@@ -186,7 +189,7 @@ class PartitionJoin:
 
     def clean_up(self, now: int) -> list[Change]:
         """Delete what is no longer needed; returns the changes of the changelog. Take all `summaries` before."""
-        return [*self._sift_labels(now), *self._forget(self._final)]
+        return [*self._sift_labels(now), *self._forget(self._summarised_to)]
 
     # The times of a window: start, end of the wait, deletion.
 
@@ -218,7 +221,8 @@ class PartitionJoin:
         self._next = (chunk.number // WRITER_NUMBERS + 1) * WRITER_NUMBERS + self._writer
         self._chunks[chunk.number] = chunk
         self.watermark = max(self.watermark, chunk.watermark)
-        self._closed_to = max(self._closed_to, chunk.closed)
+        self._closed_to = max(self._closed_to, chunk.closed, chunk.deleted)
+        self._deleted_to = max(self._deleted_to, chunk.deleted)
         if chunk.kind == LABELS:
             self._labels = None
             self._new_labels.append(chunk.number)
@@ -334,26 +338,33 @@ class PartitionJoin:
         repeated: npt.NDArray[np.bool_] = kept & (later | (all_labels.numbers[places] != chunk.number))
         return repeated
 
-    def _forget(self, windows: Container[int]) -> Iterator[Change]:
-        """Delete those of these windows that have ended, and the chunks without a window."""
+    def _forget(self, closed: int) -> Iterator[Change]:
+        """Delete the windows that are due for deletion by `closed`, and the chunks without a window."""
         yield from ((number, None) for number in self._damaged)
         self._damaged = []
-        for start in [start for start in self._windows if start in windows and self._end(start) <= self._closed_to]:
+        self._deleted_to = max(self._deleted_to, closed)
+        over = [start for start in self._windows if self._end(start) <= closed]
+        for start in over:
             # Halving may have removed rows since the summary. A restored join doesn't know the summaries of its predecessor.
             self.counts["late"] += max(self._events[start] - self._summarised.pop(start, 0), 0)
-            del self._windows[start]
-            del self._events[start]
-            self._dirty.discard(start)
+            self._drop(start)
         wanted = set[int]().union(*self._windows.values())
         comparisons = [chunk for chunk in self._chunks.values() if chunk.kind != LABELS]
+        if over:  # the changelog learns that the windows are deleted before it loses some of their chunks
+            newest = self._chunks[comparisons[-1].number] = replace(comparisons[-1], deleted=self._deleted_to)
+            yield newest.number, newest.pack()
         for chunk in comparisons[:-1]:  # the newest stays: a restored join takes its watermark from it
             if chunk.number not in wanted:
                 del self._chunks[chunk.number]
                 yield chunk.number, None
-        for chunk in [chunk for chunk in self._chunks.values() if 0 < chunk.until <= self._closed_to]:
+        for chunk in [chunk for chunk in self._chunks.values() if 0 < chunk.until <= closed]:
             self._labels = None
             del self._chunks[chunk.number]
             yield chunk.number, None
+
+    def _drop(self, start: int) -> None:
+        del self._windows[start]
+        del self._events[start]
 
     def _summaries(self, start: int, closed: int) -> Iterator[tuple[Pair, Partial]]:
         if start not in self._windows:
@@ -371,7 +382,7 @@ class PartitionJoin:
                     **counts,
                     thinned=thinned,
                     final=close <= closed,
-                    closed=closed,
+                    deleted=self._deleted_to,
                 ),
             )
 

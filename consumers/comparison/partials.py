@@ -22,6 +22,7 @@ _MAX_COUNT: Final = 1 << 48  # largest value of a count or bin: so the sum of ma
 _BINS: Final = 1 << (12 + FINE_BITS)
 _JOINT_BINS: Final = 1 << (2 * (12 + COARSE_BITS))
 MAX_PART_BYTES: Final = 256 << 20  # bytes of all parts of a merge together, compressed
+SILENCE_MS: Final = 600_000  # ms that a window waits for partitions that have sent nothing of it
 Place = tuple[int, "Pair", int]
 """Window, pair and source partition of a part."""
 _COUNTS = ("duplicates", "thinned", "early_labels", "late_labels", "repeated_labels")
@@ -47,14 +48,15 @@ class Partial:
     late_labels: int = 0
     repeated_labels: int = 0
     final: bool = False  # whether the window is closed in this partition
-    closed: int = 0  # ms since the epoch: windows whose wait ended by this time are closed in this partition
+    deleted: int = (
+        0  # ms since the epoch: the windows that were due for deletion by this time are deleted in this partition
+    )
 
     def __add__(self, other: Partial) -> Partial:
         return Partial(
             summary=self.summary + other.summary,
             **{name: getattr(self, name) + getattr(other, name) for name in _COUNTS},
             final=self.final and other.final,
-            closed=min(self.closed, other.closed),
         )
 
     def pack(self) -> bytes:
@@ -141,49 +143,60 @@ class Merge:
     """The parts of all partitions, by window and pair.
 
     Parts stay compressed: a few hundred decompressed ones could fill the memory. The limits hold at any time.
+
+    Windows go in the order of their starts, with all their parts. What comes of them later is refused: a sum without the parts
+    that are gone would replace the whole result.
     """
 
-    def __init__(self, *, kept: int, most_windows: int, most_bytes: int) -> None:
+    def __init__(self, *, kept: int, most_windows: int, most_bytes: int, sources: int, forgotten: int = 0) -> None:
         """Args:
-        kept: how long after a window's start its parts may still change, in ms of event time.
+        kept: how long after a window's start the partitions delete it, in ms of event time.
         most_windows: `forget` keeps this number of windows, the newest. Between two calls, there may be twice as many.
         most_bytes: most bytes of a part when decompressed.
+        sources: number of partitions that send parts.
+        forgotten: that of the merge before a restart.
         """
         self._kept = kept
         self._most_windows = most_windows
         self._most_bytes = most_bytes
+        self._sources = sources
+        self.forgotten = forgotten  # ms since the epoch: windows that start before this time are gone
         self._windows: dict[int, dict[Pair, dict[int, bytes]]] = {}  # start -> pair -> source -> packed partial
         self._bytes = 0  # of all packed partials
-        self._closed: dict[int, int] = {}  # source partition -> the latest `Partial.closed` that it sent
+        self._deleted: dict[int, int] = {}  # source partition -> the `Partial.deleted` that it sent last
+        self._silent: dict[int, int] = {}  # window -> since when it waits only for partitions that sent nothing of it
         self._dirty: set[tuple[int, Pair]] = set()
 
     def put(self, start: int, pair: Pair, source: int, packed: bytes, *, latest: int) -> list[Place]:
-        """Take the newest part of partition `source`; returns the parts dropped to make room: those of the oldest windows.
+        """Take the newest part of partition `source`.
+
+        Returns the parts dropped: this one if its window is gone, and those of the oldest windows if there are too many.
 
         Args:
             start: the window's start, ms since the epoch.
             pair: the models that the part compares.
             source: the partition.
             packed: the result of `Partial.pack`.
-            latest: the latest time that `Partial.closed` can have, ms since the epoch.
+            latest: the latest time that `Partial.deleted` can have, ms since the epoch.
 
         Raises:
             DamagedRecordError: the job didn't write this partial. Nothing changes.
         """
-        closed = Partial.unpack(packed, self._most_bytes).closed
-        if closed > latest:
-            raise DamagedRecordError("the time until which windows are closed lies in the future")
+        deleted = Partial.unpack(packed, self._most_bytes).deleted
+        if deleted > latest:
+            raise DamagedRecordError("the time until which windows are deleted lies in the future")
+        self._deleted[source] = deleted  # less than before if older parts are read again: then newer ones follow, too
+        if start < self.forgotten:
+            return [(start, pair, source)]
         parts = self._windows.setdefault(start, {}).setdefault(pair, {})
         if parts.get(source) == packed:  # a job that was started again sends all parts again
             return []
         self._bytes += len(packed) - len(parts.get(source, b""))
         parts[source] = packed
-        self._closed[source] = max(self._closed.get(source, 0), closed)
         self._dirty.add((start, pair))
         dropped: list[Place] = []
         while len(self._windows) > 2 * self._most_windows or self._bytes > MAX_PART_BYTES:
-            oldest = min(self._windows)
-            dropped += [place for each in list(self._windows[oldest]) for place in self._drop(oldest, each)]
+            dropped += self._drop(min(self._windows))
         return dropped
 
     def results(self) -> Iterator[tuple[int, Pair, Partial]]:
@@ -196,23 +209,34 @@ class Merge:
             first = next(parts)
             yield start, pair, sum(parts, first)
 
-    def forget(self) -> list[Place]:
-        """Drop the parts of windows that no partition will send again, and return them, unless their result is still to come."""
-        starts = sorted(self._windows)
-        oldest = starts[-self._most_windows] if len(starts) > self._most_windows else 0
-        over = [
-            (start, pair)
-            for start in starts
-            for pair, parts in self._windows[start].items()
-            if (start, pair) not in self._dirty
-            and (start < oldest or all(self._closed[source] >= start + self._kept for source in parts))
-        ]
-        return [place for start, pair in over for place in self._drop(start, pair)]
+    def forget(self, now: int) -> list[Place]:
+        """Drop the windows that no partition will send again, and return their parts. `now` is ms since the epoch."""
+        done = {start for start in self._windows if self._is_done(start, now)}
+        dropped: list[Place] = []
+        for start in sorted(self._windows):
+            is_over = start in done or len(self._windows) > self._most_windows
+            if not is_over or any((start, pair) in self._dirty for pair in self._windows[start]):
+                break
+            dropped += self._drop(start)
+        return dropped
 
-    def _drop(self, start: int, pair: Pair) -> list[Place]:
-        parts = self._windows[start].pop(pair)
-        if not self._windows[start]:
-            del self._windows[start]
-        self._bytes -= sum(map(len, parts.values()))
-        self._dirty.discard((start, pair))
-        return [(start, pair, source) for source in parts]
+    def _is_done(self, start: int, now: int) -> bool:
+        """Whether no partition will send the window again.
+
+        A partition that has sent nothing of the window may be slow, or may never get a comparison. The window waits `SILENCE_MS`
+        for it.
+        """
+        end = start + self._kept
+        behind = {source for source in range(self._sources) if self._deleted.get(source, 0) < end}
+        if any(behind & parts.keys() for parts in self._windows[start].values()):
+            return False
+        return not behind or now - self._silent.setdefault(start, now) >= SILENCE_MS
+
+    def _drop(self, start: int) -> list[Place]:
+        """Drop the oldest window."""
+        pairs = self._windows.pop(start)
+        self._bytes -= sum(len(packed) for parts in pairs.values() for packed in parts.values())
+        self._dirty -= {(start, pair) for pair in pairs}
+        self._silent.pop(start, None)
+        self.forgotten = start + 1
+        return [(start, pair, source) for pair, parts in pairs.items() for source in parts]

@@ -88,7 +88,7 @@ def test_windows_that_close_early_during_an_update_keep_the_comparisons_of_all_p
 
     def merged() -> None:
         results.update({start: whole.summary.events for start, _, whole in merge.results()})
-        merge.forget()
+        merge.forget(NOW)
 
     for source, world in enumerate(worlds):
         world.compare(comparisons([1, 2, 3], starts, 0))
@@ -106,6 +106,42 @@ def test_windows_that_close_early_during_an_update_keep_the_comparisons_of_all_p
     send(0, worlds[0].join.summaries())
     merged()
     assert [results[start] for start in starts] == [3, 3, 3]
+
+
+def test_windows_that_close_early_during_an_update_keep_their_labels() -> None:
+    world = World()
+    world.compare(comparisons([1, 2], [5000, 5000], 0))
+    world.label(labels([1, 2], 0))
+    world.tick(NOW + SETTINGS.early)
+    update = world.join.summaries()
+    assert list(update) == []
+    times = [NOW - 1000 * number for number in range(MOST)]
+    world.compare(comparisons(list(range(MOST)), times, 2))
+    world.take(world.join.clean_up(NOW))
+    assert figures(world.tick()[5000, "shadow"])[:2] == (2, 2)
+
+
+def test_what_is_deleted_while_an_update_runs_stays_deleted_after_it() -> None:
+    world = World()
+    update = world.join.summaries()
+    for batches_before in (2, 1, 0):
+        newest = NOW - 1000 * MOST * batches_before
+        world.compare(comparisons(list(range(MOST)), [newest - 1000 * number for number in range(MOST)], 0))
+        next(update, None)
+    world.take(world.join.clean_up(NOW))
+    oldest = NOW - 1000 * (MOST - 1)
+    assert {partial.deleted for _, _, partial in world.join.summaries()} == {oldest + SETTINGS.wait}
+
+
+def test_chunk_that_is_halved_still_says_which_windows_are_deleted() -> None:
+    world = World(SMALL)
+    world.compare(comparisons([1, 2], [5000, 50_000], 0))
+    world.join.close(7500)
+    world.tick()
+    world.compare(comparisons(list(range(10, 210)), [50_000] * 200, 2))
+    chunk = Chunk.unpack(0, world.table[0], NOW)
+    assert chunk.deleted == 7500
+    assert chunk.halvings
 
 
 def test_events_that_a_result_has_are_not_late_if_their_window_goes_before_its_next_summary() -> None:
@@ -208,6 +244,7 @@ def a_chunk(**fields: Any) -> Chunk:
         a_chunk(watermark=-1).pack(),
         a_chunk(watermark=NOW + 1).pack(),
         a_chunk(closed=2**62).pack(),
+        a_chunk(deleted=NOW + 1).pack(),
         a_chunk(pairs=()).pack(),
         a_chunk(rows=comparisons([1], [NOW + 1], 0)).pack(),
         a_chunk(rows=comparisons([1], [-1], 0)).pack(),
@@ -226,6 +263,6 @@ def test_bytes_that_are_no_chunk_are_refused(packed: bytes) -> None:
 
 
 def test_chunk_travels_whole() -> None:
-    chunk = a_chunk(halvings={5000: 3}, thinned={5000: 7}, until=9)
+    chunk = a_chunk(halvings={5000: 3}, thinned={5000: 7}, until=9, deleted=4000)
     assert repr(Chunk.unpack(1, chunk.pack(), NOW)) == repr(chunk)
     assert COMPARISON_ROW.itemsize != LABEL_ROW.itemsize

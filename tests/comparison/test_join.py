@@ -45,7 +45,7 @@ def restored(settings: JoinSettings, table: dict[int, bytes]) -> PartitionJoin:
 
 
 def a_merge(kept: int) -> Merge:
-    return Merge(kept=kept, most_windows=1000, most_bytes=1_000_000)
+    return Merge(kept=kept, most_windows=1000, most_bytes=1_000_000, sources=2)
 
 
 def update(join: PartitionJoin, now: int) -> tuple[list[Change], list[tuple[int, Pair, Partial]]]:
@@ -312,13 +312,13 @@ def test_merge_adds_the_newest_part_of_each_source(steps: list[tuple[int, int, i
 def test_merge_forgets_a_window_when_no_source_will_say_more() -> None:
     merge = a_merge(kept=100)
     for source in (0, 1):
-        merge.put(1000, PAIR, source, Partial(Summary(events=1), closed=0).pack(), latest=FOREVER)
+        merge.put(1000, PAIR, source, Partial(Summary(events=1), deleted=0).pack(), latest=FOREVER)
     assert list(merge.results()) != []
-    merge.put(5000, PAIR, 0, Partial(Summary(events=1), closed=1100).pack(), latest=FOREVER)
-    assert merge.forget() == []
-    merge.put(5000, PAIR, 1, Partial(Summary(events=1), closed=1100).pack(), latest=FOREVER)
+    merge.put(5000, PAIR, 0, Partial(Summary(events=1), deleted=1100).pack(), latest=FOREVER)
+    assert merge.forget(NOW) == []
+    merge.put(5000, PAIR, 1, Partial(Summary(events=1), deleted=1100).pack(), latest=FOREVER)
     list(merge.results())
-    assert merge.forget() == [(1000, PAIR, 0), (1000, PAIR, 1)]
+    assert merge.forget(NOW) == [(1000, PAIR, 0), (1000, PAIR, 1)]
 
 
 def test_final_where_every_source_is() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from millstream.consumers.comparison.errors import DamagedRecordError
-from millstream.consumers.comparison.partials import Merge, Partial, Place, most_bytes_of
+from millstream.consumers.comparison.partials import SILENCE_MS, Merge, Partial, Place, most_bytes_of
 from millstream.inference.estimates import estimate
 from millstream.inference.evaluation import Columns, Histogram, Summary, Task, summarise
 from millstream.schemas.comparisons import Pair, Variant
@@ -123,30 +123,101 @@ def test_sound_bins_that_no_score_makes_are_summed_without_an_error() -> None:
         estimate((partial + Partial.unpack(Partial(summary).pack(), MOST_BYTES)).summary, task="classification")
 
 
-def put(merge: Merge, start: int, source: int = 0) -> list[Place]:
-    return merge.put(start, PAIR, source, Partial(Summary(events=1)).pack(), latest=0)
+def put(merge: Merge, start: int, source: int = 0, deleted: int = 0, pair: Pair = PAIR) -> list[Place]:
+    part = Partial(Summary(events=1), deleted=deleted).pack()
+    return merge.put(start, pair, source, part, latest=10**6)
+
+
+def forget(merge: Merge, now: int) -> list[int]:
+    """Take all results, and forget; returns the starts of the windows that go, in this order."""
+    list(merge.results())
+    return list(dict.fromkeys(start for start, _, _ in merge.forget(now)))
 
 
 def test_merge_keeps_the_newest_windows() -> None:
-    merge = Merge(kept=100, most_windows=10, most_bytes=MOST_BYTES)
+    merge = Merge(kept=100, most_windows=10, most_bytes=MOST_BYTES, sources=1)
     dropped = [start for number in range(50) for start, _, _ in put(merge, 1000 * number)]
     assert dropped == list(range(0, 30_000, 1000))
     assert [start for start, _, _ in merge.results()] == list(range(30_000, 50_000, 1000))
-    assert [start for start, _, _ in merge.forget()] == list(range(30_000, 40_000, 1000))
-    assert merge.forget() == []
+    assert [start for start, _, _ in merge.forget(0)] == list(range(30_000, 40_000, 1000))
+    assert merge.forget(0) == []
 
 
 def test_window_older_than_all_that_a_full_merge_keeps_goes_itself() -> None:
-    merge = Merge(kept=100, most_windows=1, most_bytes=MOST_BYTES)
+    merge = Merge(kept=100, most_windows=1, most_bytes=MOST_BYTES, sources=1)
     assert put(merge, 2000) == put(merge, 3000) == []
     assert put(merge, 1000, 3) == [(1000, PAIR, 3)]
     assert [start for start, _, _ in merge.results()] == [2000, 3000]
 
 
+def test_window_waits_a_while_for_partitions_that_sent_nothing_of_it() -> None:
+    merge = Merge(kept=100, most_windows=10, most_bytes=MOST_BYTES, sources=3)
+    for source in (0, 1):
+        put(merge, 1000, source)
+        put(merge, 2000, source)
+        put(merge, 3000, source, deleted=2100)
+    assert forget(merge, 5000) == []
+    assert forget(merge, 5000 + SILENCE_MS - 1) == []
+    assert forget(merge, 5000 + SILENCE_MS) == [1000, 2000]
+    assert forget(merge, 5000 + 9 * SILENCE_MS) == []
+
+
+def test_window_waits_for_each_partition_that_sent_something_of_it() -> None:
+    merge = Merge(kept=100, most_windows=10, most_bytes=MOST_BYTES, sources=3)
+    for source in (0, 1, 2):
+        put(merge, 1000, source)
+    for source in (0, 1):
+        put(merge, 2000, source)
+        put(merge, 3000, source, deleted=2100)
+    assert forget(merge, 0) == forget(merge, 9 * SILENCE_MS) == []
+    put(merge, 2000, 2, deleted=1099)
+    assert forget(merge, 9 * SILENCE_MS) == []
+    put(merge, 2000, 2, deleted=1100)
+    assert forget(merge, 9 * SILENCE_MS) == [1000]
+
+
+def test_window_waits_for_a_partition_that_sent_something_of_one_of_its_pairs() -> None:
+    merge = Merge(kept=100, most_windows=10, most_bytes=MOST_BYTES, sources=2)
+    put(merge, 1000, 1)
+    put(merge, 1000, 0, pair=Pair(*reversed(PAIR)))
+    put(merge, 2000, 0, deleted=1100)
+    assert forget(merge, 0) == forget(merge, SILENCE_MS) == []
+
+
+def test_window_stays_until_its_result_is_taken() -> None:
+    merge = Merge(kept=100, most_windows=10, most_bytes=MOST_BYTES, sources=1)
+    put(merge, 2000)
+    put(merge, 1000, deleted=2100)
+    assert merge.forget(0) == []
+    assert forget(merge, 0) == [1000, 2000]
+
+
+def test_part_of_a_window_that_is_gone_is_refused() -> None:
+    merge = Merge(kept=100, most_windows=10, most_bytes=MOST_BYTES, sources=2)
+    for source in (0, 1):
+        put(merge, 1000, source)
+        put(merge, 3000, source, deleted=1100)
+    assert forget(merge, 0) == [1000]
+    for start in (1000, 500):
+        assert put(merge, start, 1) == [(start, PAIR, 1)]
+    assert put(merge, 2000) == []
+    assert [start for start, _, _ in merge.results()] == [2000]
+
+
+def test_part_of_a_window_that_went_to_make_room_is_refused() -> None:
+    merge = Merge(kept=100, most_windows=1, most_bytes=MOST_BYTES, sources=2)
+    assert put(merge, 1000) == put(merge, 2000) == []
+    assert put(merge, 3000) == [(1000, PAIR, 0)]
+    assert forget(merge, 0) == [2000]
+    assert put(merge, 1000, 1) == [(1000, PAIR, 1)]
+    assert put(merge, 2000, 1) == [(2000, PAIR, 1)]
+    assert put(merge, 3000, 1) == []
+
+
 def test_parts_that_are_too_many_bytes_let_the_oldest_windows_go(monkeypatch: pytest.MonkeyPatch) -> None:
     size = len(Partial(Summary(events=1)).pack())
     monkeypatch.setattr("millstream.consumers.comparison.partials.MAX_PART_BYTES", 4 * size)
-    merge = Merge(kept=100, most_windows=10, most_bytes=MOST_BYTES)
+    merge = Merge(kept=100, most_windows=10, most_bytes=MOST_BYTES, sources=1)
     for _ in range(9):  # a part in place of an older one takes no more
         assert [put(merge, 1000, source) for source in range(3)] == [[], [], []]
     assert put(merge, 2000) == []
@@ -161,7 +232,7 @@ def test_parts_that_inflate_to_gigabytes_take_little_memory_until_the_next_updat
     sparse = Histogram(bins, np.ones(len(bins), np.int64))
     summary = Summary(events=1, difference=sparse, joint_unlabelled=sparse)
     part = Partial(summary).pack()
-    merge = Merge(kept=100, most_windows=100, most_bytes=most_bytes_of(200_000))
+    merge = Merge(kept=100, most_windows=100, most_bytes=most_bytes_of(200_000), sources=1)
     tracemalloc.start()
     for start in range(50):  # 160 MB as objects
         merge.put(start, PAIR, 0, part, latest=0)
