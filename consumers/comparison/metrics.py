@@ -18,7 +18,8 @@ LEFT_OUT = Metric(
     "(comparison of an event more than 5 minutes ahead of the clock), unknown_labels (label without a comparison), "
     "repeated_labels (too many labels of the same events), damaged (record of the job's own topics that the job didn't write), "
     "bad_batch (in a record batch that can't be read, or decompresses to more than 64 MiB), too_large (summary of a window that "
-    "doesn't fit into a record), internal_error (the job raised an unexpected error: its log has the traceback).",
+    "doesn't fit into a record), undelivered (result or summary that Kafka refuses), internal_error (the job raised an "
+    "unexpected error: its log has the traceback).",
     ("reason",),
 )
 LAG = Metric("millstream_comparison_lag_records", "gauge", "Records not yet processed.", ("topic", "partition"))
@@ -58,6 +59,7 @@ REASONS = (
     "damaged",
     "bad_batch",
     "too_large",
+    "undelivered",
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millstream.consumers.comparison import metrics as m
 from millstream.consumers.comparison.falling_behind import FallingBehind
@@ -104,32 +104,54 @@ class Updates:
         self._resumed, assignment = time.monotonic(), self._assignments
         windows = set[int]()
         for partition in self._streams.assigned(self._streams.by_pair):
-            for start, pair, record in self._merges.results(partition):
-                windows.add(start)
-                value = encode_result({**record, "updated_at": time.time_ns() // 1_000_000}, self._schema_id)
-                await self._wait_for(self._streams.evaluations.send(key=result_key(start, pair), value=value))
-                await self._take_turns(assignment)
-            await self._wait_for(write(self._streams.parts, partition, self._merges.forget(partition)))
+            windows |= await self._write_results(partition, assignment)
             await self._take_turns(assignment)
         await self._wait_for(self._close_windows())
         for partition in self._streams.assigned(self._streams.comparisons):
             await self._take_turns(assignment)
-            for part in self._joins.parts(partition):
-                # All windows of a pair go to one partition, so its merge learns how far each source partition is.
-                place = self._streams.partition_of(repr(part.pair))
-                await self._wait_for(self._streams.by_pair.send(value=part.pack(), partition=place))
-                await self._take_turns(assignment)
-            await self._wait_for(write(self._streams.chunks, partition, self._joins.clean_up(partition)))
+            await self._send_parts(partition, assignment)
         self._falling_behind.look(self._compared())
         if not self._has_warned and (warning := many_windows(self._pipeline, len(windows))):
             self._has_warned = True
             log.warning("%s", warning)
 
-    async def _wait_for(self, writes: Awaitable[object]) -> None:
+    async def _write_results(self, partition: int, assignment: int) -> set[int]:
+        """Write the results of a merge that changed; returns their windows. Raises _InterruptedUpdateError."""
+        windows, sent = set[int](), []
+        for start, pair, record in self._merges.results(partition):
+            windows.add(start)
+            value = encode_result({**record, "updated_at": time.time_ns() // 1_000_000}, self._schema_id)
+            sent.append(await self._wait_for(self._streams.evaluations.send(key=result_key(start, pair), value=value)))
+            await self._take_turns(assignment)
+        await self._wait_for_acknowledgements(sent)  # once the parts are gone, nothing could replace a lost result
+        await self._take_turns(assignment)
+        await self._wait_for(write(self._streams.parts, partition, self._merges.forget(partition)))
+        return windows
+
+    async def _send_parts(self, partition: int, assignment: int) -> None:
+        """Send the summaries of a join that changed. Raises _InterruptedUpdateError."""
+        sent = []
+        for part in self._joins.parts(partition):
+            # All windows of a pair go to one partition, so its merge learns how far each source partition is.
+            place = self._streams.partition_of(repr(part.pair))
+            sent.append(await self._wait_for(self._streams.by_pair.send(value=part.pack(), partition=place)))
+            await self._take_turns(assignment)
+        await self._wait_for_acknowledgements(sent)  # once the rows are gone, nothing could replace a lost summary
+        await self._take_turns(assignment)
+        await self._wait_for(write(self._streams.chunks, partition, self._joins.clean_up(partition)))
+
+    async def _wait_for_acknowledgements(self, sent: list[Awaitable[object]]) -> None:
+        """Wait until Kafka has these records. Those that it refuses for good are left out and counted; the job goes on."""
+        outcomes = await self._wait_for(asyncio.gather(*sent, return_exceptions=True))
+        refused = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+        self._metrics.leave_out(len(refused), "undelivered", next(iter(refused), None))
+
+    async def _wait_for(self, writes: Awaitable[Any]) -> Any:
         """Wait without counting the time as work: the loop's other work goes on meanwhile."""
         began = time.monotonic()
-        await writes
+        found = await writes
         self._resumed += time.monotonic() - began
+        return found
 
     async def _take_turns(self, assignment: int) -> None:
         """Give the loop's other work as much time as the update takes. An update of 1,000 windows takes seconds.
