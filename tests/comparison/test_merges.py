@@ -141,3 +141,33 @@ def test_comparisons_of_closed_windows_are_counted_and_said_in_the_log(
     assert world.left_out("late") == 36
     assert "36 records left out (late), such as: a comparison of a closed window." in caplog.text
     assert "`comparison.window`" in caplog.text
+
+
+@pytest.mark.parametrize("written", range(5))
+def test_window_that_goes_to_make_room_never_comes_back_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    world = World(tmp_path)
+    window = world.settings.window
+    for source in (0, 1):
+        world.put(window, source)
+    size = len(Partial(Summary(events=1)).pack())
+    monkeypatch.setattr("millstream.consumers.comparison.partials.MAX_PART_BYTES", 2 * size)
+    part = Part(2 * window, PAIR, 0, Partial(Summary(events=1)).pack()).pack()
+    world.write(list(world.merges.put(0, part).items())[:written])  # it is killed after these
+    monkeypatch.setattr("millstream.consumers.comparison.partials.MAX_PART_BYTES", 9 * size)
+    world.restart()
+    world.put(window, source=1)
+    assert {record["events"] for start, _, record in world.merges.results(0) if start == window} <= {2}
+
+
+def test_time_until_which_windows_are_gone_is_written_once(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    most, window = world.settings.most_windows, world.settings.window
+    for number in range(most + 1):
+        world.put(number * window)
+    assert len(world.starts()) == most + 1
+    assert world.table[b"0/forgotten"] == b"1"
+    assert world.merges.forget(0) == []
+    part = Part(9 * window, PAIR, 1, Partial(Summary(events=1)).pack()).pack()
+    assert b"0/forgotten" not in world.merges.put(0, part)
