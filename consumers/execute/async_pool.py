@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import wait
 from typing import Any
 
-from millstream.consumers.events import BatchResult, MicroBatch
-from millstream.consumers.execute.async_runner import AsyncRunner, Unanswered
+from millstream.consumers.events import MicroBatch
+from millstream.consumers.execute.async_runner import AsyncRunner, Finish, Unanswered
 from millstream.consumers.execute.flights import Flights
 from millstream.consumers.execute.opened_rollout import Opened
 from millstream.consumers.execute.request_gates import RequestPlaces
@@ -18,6 +18,9 @@ from millstream.inference.executors.opened import OpenedModel
 
 SHUTDOWN_TIMEOUT = 1.0  # seconds for all batches to end
 TICK_INTERVAL = 0.5  # seconds between two signs of life of the event loop
+# Seconds that a result waits for others, if other requests are in flight: each message wakes other threads. Without it, a request
+# of 64 events to a fast model takes 3 % more CPU time.
+GATHER_TIME = 0.001
 
 
 class AsyncExecutorPool:
@@ -47,12 +50,13 @@ class AsyncExecutorPool:
         self._runner_of = runner_of
         self._thread = thread
         self._ahead = ahead
+        self._refill = max(ahead // 2, 1)
         self._fail = fail
         self._flights = flights
         self._tasks: set[asyncio.Task[None]] = set()
         self._submitted: deque[tuple[int, MicroBatch, AsyncRunner]] = deque()
         self._woken = False  # whether the loop will call `_wake`
-        self._landed: list[BatchResult] = []
+        self._answered: list[tuple[Finish, AsyncRunner]] = []
         self._closed = False
         self._ticks = 0
         first.places.on_free = self._begin
@@ -65,14 +69,13 @@ class AsyncExecutorPool:
     def submit(self, batch: MicroBatch) -> None:
         """See `Pool.submit`. A batch that is too large for the executor becomes several, which run at the same time."""
         most = self._switch.current.max_events
-        for part in [batch] if batch.events <= most else batch.split(most):
-            number = self._flights.depart(
-                part, lambda: self._places.limit.size + self._ahead, refill=max(self._ahead // 2, 1)
-            )
-            self._submitted.append((number, part, self._switch.take()))
+        for part in (batch,) if batch.events <= most else batch.split(most):
+            number = self._flights.depart(part, self._most, refill=self._refill)
+            runner = self._switch.take()
+            self._submitted.append((number, part, runner))
             # Each call wakes the loop, which costs two changes of threads. If all places are taken, it isn't needed: who frees a
             # place looks for submitted batches afterwards.
-            if self._places.has_room() and not self._woken:
+            if not self._woken and runner.places.has_room():
                 self._woken = True
                 self._thread.loop.call_soon_threadsafe(self._wake)
 
@@ -98,6 +101,10 @@ class AsyncExecutorPool:
     def is_in_use(self, model: Opened) -> bool:
         """See `Pool.is_in_use`."""
         return any(runner.model is model for runner in self._switch.in_use())
+
+    def _most(self) -> int:
+        """How many batches may be submitted and without a result."""
+        return self._places.limit.size + self._ahead
 
     @property
     def _places(self) -> RequestPlaces:
@@ -131,10 +138,10 @@ class AsyncExecutorPool:
             while self._submitted and not self._closed and places is self._places and places.may_stay():
                 number, batch, runner = self._submitted.popleft()
                 answered = await runner.first_try(number, batch)
-                if isinstance(answered, BatchResult):
-                    self._keep(answered, runner)
-                else:
+                if isinstance(answered, Unanswered):
                     self._start(self._retry(answered, runner))
+                else:
+                    self._keep(answered, runner, places)
                 if self._submitted and places.has_room():  # the limit has grown
                     self._begin()
         except Exception as error:
@@ -144,20 +151,24 @@ class AsyncExecutorPool:
 
     async def _retry(self, failed: Unanswered, runner: AsyncRunner) -> None:
         try:
-            self._keep(await runner.retry(failed), runner)
+            self._keep(await runner.retry(failed), runner, runner.places)
         except Exception as error:
             self._fail(error)
 
-    def _keep(self, answered: BatchResult, runner: AsyncRunner) -> None:
-        """Pass a result on, together with the others that come in this turn of the loop: each message wakes other threads."""
-        self._switch.release(runner)
-        self._landed.append(answered)
-        if len(self._landed) == 1:
-            self._thread.loop.call_soon(self._land)
+    def _keep(self, finish: Finish, runner: AsyncRunner, places: RequestPlaces) -> None:
+        """Pass a result on, together with those of the answers that come soon after it."""
+        self._answered.append((finish, runner))
+        if len(self._answered) == 1:
+            self._thread.loop.call_later(GATHER_TIME if places.taken > 1 else 0.0, self._land)
 
     def _land(self) -> None:
-        landed, self._landed = self._landed, []
-        self._flights.land(*landed)
+        answered, self._answered = self._answered, []
+        try:
+            self._flights.land(*[finish() for finish, _ in answered])
+        except Exception as error:
+            self._fail(error)
+        for _, runner in answered:
+            self._switch.release(runner)
 
     async def _cancel(self) -> None:
         tasks = list(self._tasks)

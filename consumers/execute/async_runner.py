@@ -1,7 +1,9 @@
 """Runs one micro-batch on an asynchronous executor: as `Runner` does, but as a coroutine."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from millstream.consumers.events import BatchResult, MicroBatch
 from millstream.consumers.execute.batch_start import BatchStart, Work, no_result, not_run
@@ -14,6 +16,9 @@ from millstream.inference.executors.blocking import TimedExecutor
 from millstream.inference.executors.interface import AsyncExecutor, Inputs, Tensors
 from millstream.inference.executors.opened import OpenedModel
 from millstream.schemas.failures import failure_of
+
+Finish = Callable[[], BatchResult]
+"""Makes the result of a micro-batch whose request was answered. It is called later, so that the next request is sent first."""
 
 
 class _OverError(Exception):
@@ -70,7 +75,7 @@ class AsyncRunner:
         """The largest micro-batch that the executor takes. It may shrink during the warm-up."""
         return self._executor.max_events
 
-    async def first_try(self, number: int, batch: MicroBatch) -> BatchResult | Unanswered:
+    async def first_try(self, number: int, batch: MicroBatch) -> Finish | Unanswered:
         """Run the batch, if the executor isn't known to be away. The caller has a place.
 
         Args:
@@ -79,7 +84,7 @@ class AsyncRunner:
         """
         work = self._start.begin(batch)
         if work is None:
-            return not_run(number, batch)
+            return partial(not_run, number, batch)
         if not self._breaker.is_calm():
             return Unanswered(number, work, None)
         try:
@@ -89,14 +94,14 @@ class AsyncRunner:
                 raise
             return Unanswered(number, work, error)
 
-    async def retry(self, failed: Unanswered) -> BatchResult:
+    async def retry(self, failed: Unanswered) -> Finish:
         """Run the batch after its first try. During an outage of the executor, it waits. It takes a place for each try."""
         number, work = failed.number, failed.work
 
-        async def once() -> BatchResult:
+        async def once() -> Finish:
             async with self.places:
                 still = self._start.still(work)
-                return not_run(number, work.batch) if still is None else await self._answer(number, still)
+                return partial(not_run, number, work.batch) if still is None else await self._answer(number, still)
 
         return await self._breaker.call(
             number,
@@ -106,24 +111,26 @@ class AsyncRunner:
             position=lambda: work.batch.position,
         )
 
-    async def _answer(self, number: int, begun: Work) -> BatchResult:
+    async def _answer(self, number: int, begun: Work) -> Finish:
         """Run the events that are not too late by now. Raises ExecutorUnavailable."""
         work: Work | None = begun
         while work is not None:
             if not work.events:
-                return work.result(number, no_result(), 0.0, self.model.models)
+                return partial(work.result, number, no_result(), 0.0, self.model.models)
             started = time.perf_counter()
             try:
                 result = await self._run(work)
             except _OverError:
                 work = self._start.still(begun)
                 continue
-            took = time.perf_counter() - started
-            self._note_seconds(took)
-            return work.result(number, result, took, self.model.models)
-        return not_run(number, begun.batch)
+            return partial(self._finish, number, work, result, time.perf_counter() - started)
+        return partial(not_run, number, begun.batch)
 
-    async def _run(self, work: Work) -> Result:
+    def _finish(self, number: int, work: Work, result: Callable[[], Result], took: float) -> BatchResult:
+        self._note_seconds(took)
+        return work.result(number, result(), took, self.model.models)
+
+    async def _run(self, work: Work) -> Callable[[], Result]:
         """Run these events, and find those that the model rejects."""
         steps, part = None, work.inputs
         if not self._bisection.runs_whole(work.events):
@@ -142,11 +149,11 @@ class AsyncRunner:
                     part = steps.throw(error)
                 else:
                     if steps is None:
-                        return self._bisection.whole(part, outputs)
+                        return partial(self._bisection.whole, part, outputs)
                     part = steps.send(outputs)
         except StopIteration as end:
             result: Result = end.value
-            return result
+            return lambda: result
 
     async def _request(self, inputs: Inputs, work: Work) -> Tensors:
         if self.quota.is_set and not await self.quota.take(

@@ -7,6 +7,8 @@ from typing import Generic, Literal, TypeVar
 
 T = TypeVar("T")
 
+_NO_KEYS: frozenset[Hashable] = frozenset()
+
 Ordering = Literal["partition", "key", "none"]
 
 
@@ -40,7 +42,7 @@ class ReorderBuffer(Generic[T]):
             number: of the batch, in order of submission.
             keys: the keys of its events; used only for the ordering `key`.
         """
-        self._flights[number] = _Flight(number, frozenset(keys) if self._ordering == "key" else frozenset())
+        self._flights[number] = _Flight(number, frozenset(keys) if self._ordering == "key" else _NO_KEYS)
 
     def complete(self, answers: Mapping[int, T]) -> list[T]:
         """Add results of batches, by their numbers. Returns all results that may go on now.
