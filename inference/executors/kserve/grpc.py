@@ -1,7 +1,7 @@
 """A connection over gRPC, with the protocol's messages of NVIDIA's client.
 
 The client's own `infer` builds each request anew from Python objects, which takes a fifth of the CPU time of a small request.
-So this connection sends bytes that `requests.py` makes.
+So this connection sends bytes that `requests.py` makes. `responses.py` reads the bytes that come back.
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
@@ -9,23 +9,18 @@ from functools import cached_property
 from typing import Any
 
 import grpc
-import numpy as np
 import numpy.typing as npt
+from google.protobuf.message import DecodeError
 from grpc.aio import AioRpcError
-from tritonclient.grpc.service_pb2 import (
-    ModelConfigRequest,
-    ModelInferResponse,
-    ModelMetadataRequest,
-    ModelReadyRequest,
-)
+from tritonclient.grpc.service_pb2 import ModelConfigRequest, ModelMetadataRequest, ModelReadyRequest
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
-from tritonclient.utils import deserialize_bytes_tensor, triton_to_np_dtype
 
 from millstream.inference.errors import ExecutorUnavailable, InferenceError
 from millstream.inference.executors.error_classification import line_of
 from millstream.inference.executors.kserve.answers import MALFORMED, MOST_BYTES, malformed
 from millstream.inference.executors.kserve.endpoint import Answer, ModelMetadata, TensorMetadata
 from millstream.inference.executors.kserve.requests import Requests, raw_items
+from millstream.inference.executors.kserve.responses import Responses
 from millstream.inference.executors.kserve.statuses import of_grpc
 
 # gRPC waits longer and longer between two attempts to connect, up to 2 minutes by default. Millstream itself decides when it
@@ -40,21 +35,6 @@ OPTIONS = [
     ("grpc.max_receive_message_length", MOST_BYTES),
 ]
 _INFER = "/inference.GRPCInferenceService/ModelInfer"
-_CONTENTS = {
-    "BOOL": "bool_contents",
-    "INT8": "int_contents",
-    "INT16": "int_contents",
-    "INT32": "int_contents",
-    "INT64": "int64_contents",
-    "UINT8": "uint_contents",
-    "UINT16": "uint_contents",
-    "UINT32": "uint_contents",
-    "UINT64": "uint64_contents",
-    "FP32": "fp32_contents",
-    "FP64": "fp64_contents",
-    "BYTES": "bytes_contents",
-}
-"""Type -> the field of a tensor that has its items, if the answer has no raw bytes."""
 
 
 class GrpcEndpoint:
@@ -69,6 +49,7 @@ class GrpcEndpoint:
         self._metadata = tuple((name.lower(), value) for name, value in headers.items()) or None
         self._channel: grpc.aio.Channel | None = None  # created on the event loop, which it belongs to
         self._requests = Requests()
+        self._responses = Responses()
 
     @cached_property
     def _open(self) -> grpc.aio.Channel:
@@ -85,8 +66,8 @@ class GrpcEndpoint:
 
     @cached_property
     def _send(self) -> Any:
-        """Sends the bytes of an inference request."""
-        return self._open.unary_unary(_INFER, response_deserializer=ModelInferResponse.FromString)
+        """Sends the bytes of an inference request, and returns those of the response."""
+        return self._open.unary_unary(_INFER)
 
     async def is_ready(self, model: str, version: str, timeout: float) -> bool:
         """See `Endpoint.is_ready`."""
@@ -125,8 +106,8 @@ class GrpcEndpoint:
         except AioRpcError as error:
             raise self._error(error) from None
         try:
-            return Answer(response.model_name, response.model_version, _arrays(response))
-        except MALFORMED as error:
+            return self._responses.read(response)
+        except (*MALFORMED, DecodeError) as error:
             raise malformed(self.url, error) from None
 
     async def prepare(self) -> None:
@@ -141,7 +122,7 @@ class GrpcEndpoint:
         outputs: Sequence[str],
         timeout: float,
     ) -> Awaitable[Any]:
-        """The answer to a request. Arguments as for `Requests.of`. Raises AioRpcError."""
+        """The bytes of the response. Arguments as for `Requests.of`. Raises AioRpcError."""
         request = self._requests.of(model, version, inputs, items, outputs)
         return self._send(request, timeout=timeout, metadata=self._metadata)  # type: ignore[no-any-return]
 
@@ -155,25 +136,6 @@ class GrpcEndpoint:
 
     def _said(self, error: AioRpcError) -> str:
         return f"{self.url}: {error.code().name}: {line_of(Exception(error.details() or 'no reason given'))}"
-
-
-def _arrays(response: Any) -> dict[str, npt.NDArray[Any]]:
-    """The outputs. Raises one of `answers.MALFORMED`: the answer does not follow the protocol."""
-    raw = response.raw_output_contents
-    arrays = {}
-    for index, output in enumerate(response.outputs):
-        datatype, shape = output.datatype, tuple(output.shape)
-        dtype = triton_to_np_dtype(datatype)
-        if dtype is None:
-            raise ValueError(f"output {output.name} has the unknown type {datatype}")
-        if not raw:
-            array = np.array(list(getattr(output.contents, _CONTENTS[datatype])), dtype)
-        elif datatype == "BYTES":
-            array = deserialize_bytes_tensor(raw[index])
-        else:
-            array = np.frombuffer(raw[index], dtype)
-        arrays[output.name] = array.reshape(shape)
-    return arrays
 
 
 def _tensors(found: Any) -> list[TensorMetadata]:

@@ -12,9 +12,6 @@ from tritonclient.utils import np_to_triton_dtype
 
 MOST_KEPT = 1024  # first parts of requests of different shapes: batch sizes x lengths
 _LENGTH = struct.Struct("<I")  # of a text, before its bytes
-# A field of bytes begins with its number and the wire type 2, and then has its length as a varint
-# (https://protobuf.dev/programming-guides/encoding/).
-_RAW = bytes([ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER << 3 | 2])
 
 
 class Requests:
@@ -42,7 +39,7 @@ class Requests:
         """
         parts: list[Any] = [self._first_part(model, version, inputs, outputs)]
         for raw in items:
-            parts += _RAW, _varint(memoryview(raw).nbytes), raw
+            parts += bytes_field(ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER, bytes_in(raw)), raw
         return b"".join(parts)
 
     def _first_part(
@@ -69,6 +66,11 @@ def raw_items(array: npt.NDArray[Any]) -> Any:
     return np.ascontiguousarray(array) if array.dtype.kind not in "OS" else texts_in(array)
 
 
+def bytes_in(items: Any) -> int:
+    """The length of what `raw_items` returns."""
+    return len(items) if isinstance(items, bytes) else int(items.nbytes)
+
+
 def texts_in(array: npt.NDArray[Any]) -> bytes:
     """Texts as the protocol wants them: the length of each in four bytes, and the text. Raises UnicodeEncodeError."""
     parts: list[bytes] = []
@@ -79,11 +81,15 @@ def texts_in(array: npt.NDArray[Any]) -> bytes:
 
 
 @lru_cache(MOST_KEPT)  # most requests have the sizes of other ones
-def _varint(number: int) -> bytes:
-    """A number in groups of seven bits, the lowest first. All but the last group have the highest bit set."""
-    groups = bytearray()
-    while number > 0x7F:
-        groups.append(number & 0x7F | 0x80)
-        number >>= 7
-    groups.append(number)
-    return bytes(groups)
+def bytes_field(number: int, length: int) -> bytes:
+    """The beginning of a field of bytes: its number with the wire type 2, and its length as a varint.
+
+    A varint has groups of seven bits, the lowest first. All but the last group have the highest bit set
+    (https://protobuf.dev/programming-guides/encoding/).
+    """
+    found = bytearray([number << 3 | 2])
+    while length > 0x7F:
+        found.append(length & 0x7F | 0x80)
+        length >>= 7
+    found.append(length)
+    return bytes(found)

@@ -19,6 +19,7 @@ from tritonclient.utils import np_to_triton_dtype
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.executors.kserve.grpc import GrpcEndpoint
 from millstream.inference.executors.kserve.regions import PREFIX, Region, exists, remove_left_over
+from millstream.inference.executors.kserve.requests import bytes_in
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ class SharedMemoryEndpoint(GrpcEndpoint):
         timeout: float,
     ) -> Any:
         now = asyncio.get_running_loop().time
-        began, needed = now(), sum(memoryview(each).nbytes for each in items)
+        began, needed = now(), sum(map(bytes_in, items))
         region = await self._take(needed) if needed >= LEAST_BYTES else None
         if region is None:
             return await super()._ask(model, version, inputs, items, outputs, timeout - (now() - began))
@@ -212,7 +213,7 @@ def _request(
     at = 0
     for (name, array), raw in zip(inputs.items(), items, strict=True):
         tensor = made.inputs.add(name=name, datatype=np_to_triton_dtype(array.dtype), shape=array.shape)
-        size = memoryview(raw).nbytes
+        size = bytes_in(raw)
         tensor.parameters["shared_memory_region"].string_param = region
         tensor.parameters["shared_memory_offset"].int64_param = at
         tensor.parameters["shared_memory_byte_size"].int64_param = size
