@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ T = TypeVar("T")
 class _Member(Generic[S]):
     server: S
     in_flight: int = 0
-    failed_at: float | None = None  # on the loop's clock; None: it works
+    failed_at: float | None = None  # on the monotonic clock; None: it works
     failures: int = 0  # since the last request that it answered
     admitted: bool = False  # whether it passed a check
     watch: asyncio.Task[None] | None = None  # checks it from time to time; None: it never failed beside others
@@ -91,14 +92,12 @@ class Endpoints(Generic[S]):
         """
         if (pinned := self._pinned.get()) is not None:
             return await send(pinned.server, timeout)
-        now = asyncio.get_running_loop().time
-        began = now()
+        began = sent = time.monotonic()
         tried: list[_Member[S]] = []
         while True:
             member = self._chosen(tried)
             member.in_flight += 1
-            sent = now()
-            left = timeout - (sent - began) if tried else timeout
+            left = timeout - (sent - began)
             try:
                 answer = await send(member.server, left)
             except InferenceError as error:
@@ -110,7 +109,8 @@ class Endpoints(Generic[S]):
                     raise
                 self._eject(member, error)
                 tried.append(member)
-                if now() - began >= timeout or not self._works_beside(tried):
+                sent = time.monotonic()
+                if sent - began >= timeout or not self._works_beside(tried):
                     raise
             else:
                 self._note_answer(member, sent)
@@ -146,7 +146,7 @@ class Endpoints(Generic[S]):
             self._welcome(member)
 
     def _eject(self, member: _Member[S], error: Exception) -> None:
-        was_working, member.failed_at = member.failed_at is None, asyncio.get_running_loop().time()
+        was_working, member.failed_at = member.failed_at is None, time.monotonic()
         if not was_working or len(self._members) == 1:
             return
         member.failures += 1

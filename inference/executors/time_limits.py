@@ -1,6 +1,7 @@
 """Time limits of coroutines, which share one timer: `asyncio.timeout` takes one for each, and 5 us of CPU time."""
 
 import asyncio
+import time
 from types import TracebackType
 
 
@@ -10,27 +11,26 @@ class TimeLimits:
     def __init__(self) -> None:
         self.running: set[TimeLimit] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._ends = float("inf")  # when the timer does; infinite: there is none
 
     def of(self, seconds: float) -> "TimeLimit":
         """A limit for the code in `with`. This code raises TimeoutError if it takes longer."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
-        if self._timer is None or until < self._timer.when():
-            self._set_timer(loop, until)
+        until = time.monotonic() + seconds
+        if until < self._ends:
+            self._set_timer(until)
         return TimeLimit(self, until)
 
-    def _set_timer(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
+    def _set_timer(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = loop.call_at(when, self._end_overdue)
+        self._timer, self._ends = asyncio.get_running_loop().call_at(when, self._end_overdue), when
 
     def _end_overdue(self) -> None:
-        self._timer = None
-        loop = asyncio.get_running_loop()
-        for limit in [limit for limit in self.running if limit.until <= loop.time()]:
+        self._timer, self._ends = None, float("inf")
+        for limit in [limit for limit in self.running if limit.until <= time.monotonic()]:
             limit.exceed()
         if self.running:  # those that end before the timer have left it behind
-            self._set_timer(loop, min(limit.until for limit in self.running))
+            self._set_timer(min(limit.until for limit in self.running))
 
 
 class TimeLimit:
@@ -44,7 +44,7 @@ class TimeLimit:
         self._limits = limits
         self._task = task
         self._cancelling = task.cancelling()
-        self.until = until  # on the loop's clock
+        self.until = until  # on the monotonic clock
         self.exceeded = False
 
     def exceed(self) -> None:

@@ -23,7 +23,6 @@ from millstream.inference.executors.interface import (
     Inputs,
     Tensors,
     check_rows,
-    rows_of,
 )
 from millstream.inference.executors.kserve.endpoint import Answer, Endpoint
 from millstream.inference.executors.kserve.metadata import check_metadata
@@ -94,7 +93,6 @@ class KServeExecutor(AsyncExecutor):
         except UnicodeEncodeError:
             raise NotSent(f"{self._named}: expected Unicode text, found half of a surrogate pair in it") from None
         tensors = {name: self._decoded(name, answer.outputs[name]) for name in self._outputs}
-        check_rows(tensors, rows_of(inputs), self._named)
         return named(self.model.signature.outputs, tensors, self._named)
 
     def _padded(self, inputs: Inputs) -> Tensors:
@@ -135,7 +133,10 @@ class KServeExecutor(AsyncExecutor):
         """Run blank events once for each batch size."""
         for size in sorted({min(size, self.max_events) for size in self.batch_sizes}):
             try:
-                await self.run(blank(self.model.signature.inputs, size), self._timeout)  # of the greatest length
+                outputs = await self.run(
+                    blank(self.model.signature.inputs, size), self._timeout
+                )  # of the greatest length
+                check_rows(outputs, size, self._named)
             except ModelRejected as error:
                 events = "1 blank event" if size == 1 else f"{size} blank events"
                 log.warning("not warmed up: the server refused %s: %s", events, error)
