@@ -26,6 +26,7 @@ from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.resilience.outage import Outages
 from millstream.consumers.resilience.safety_net import SafetyNet
+from millstream.consumers.worker.plan import batches_ahead
 from millstream.inference.executors.interface import rows_of
 from millstream.inference.executors.opened import OpenedModel
 from millstream.inference.model_id import ModelId
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
     from millstream.consumers.events import ResultQueue
     from millstream.inference.executors.blocking import BlockingExecutor
-
-AHEAD = 16  # batches that may wait: as many as a worker has of 64 events
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +117,7 @@ class WorkerPool:
             lambda _model, before: before,
             Flights(ResultBuffer(self.answers), ordering="partition", abandon=threading.Event()),
             thread=executor.thread,
-            ahead=AHEAD,
+            ahead=batches_ahead(executor.device, concurrency, max_events),
             fail=lambda error: print(error, file=sys.stderr),
             stalled_after=600,
         )
