@@ -39,7 +39,7 @@ _Entries = Annotated[Any, BeforeValidator(_entries)]
 
 
 class _Options(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)  # see `pipeline.sections.Section`
 
 
 CONVERSIONS = {

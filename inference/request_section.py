@@ -28,7 +28,7 @@ def _schema(value: object) -> object:
 
 
 class _Options(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)  # see `pipeline.sections.Section`
 
 
 class Message(_Options):

@@ -112,7 +112,7 @@ Concurrency = Annotated[int | None, BeforeValidator(_concurrency)]
 class ServerOptions(BaseModel):
     """The options that all servers have. An executor derives its own from them."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
     timeout: PositiveDuration = 30.0
     concurrency: Concurrency = None

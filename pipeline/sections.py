@@ -88,7 +88,8 @@ _INCLUDE_SCHEMA: JsonDict = {
 class Section(BaseModel):
     """The base of all sections: no unknown keys, no silent conversions, and defaults as they are written in the file."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
+    # `defer_build`: pydantic builds the validator of the whole file once. Otherwise, it would first build one for each section.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod
