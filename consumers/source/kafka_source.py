@@ -48,6 +48,9 @@ CONSUMER_DEFAULTS = {
     "queued.min.messages": 16_000,
 }
 WAKE_TIMEOUT = 0.05  # seconds for requests whose only purpose is that the client looks at what it may fetch
+# Seconds that a poll may wait before the group has assigned anything. A call to the client in which the assignment comes goes on
+# waiting for a record until its timeout, in vain, because the new partitions are paused.
+JOIN_TIMEOUT = 0.01
 LEAVE_TIMEOUT = 5.0  # seconds that leaving the group may take
 GROUP_METADATA_INTERVAL = 1.0  # seconds between two requests for this member's group metadata
 NO_ASSIGNMENT_AFTER = 6.0  # seconds after which a member without partitions concludes that it gets none
@@ -126,6 +129,9 @@ class Source:
             },
             logger=client_log("consumer"),
         )
+        # This request changes nothing, but with it the client connects to the group's coordinator at once, while the worker
+        # starts its other parts. Without a request, it would do so only after `subscribe`.
+        self._consumer.consumer_group_metadata()
         self._reader = reader_of(self._consumer, error_cb, self._note_event)
         self.markers = CrashMarkers(self._consumer, guard, subscription.start)
         self.commits = OffsetCommits(self._consumer, assignment, self.markers, metrics)
@@ -176,7 +182,7 @@ class Source:
         """
         self._lost_brokers.look()
         before = self._epochs
-        records, now = self._consume(limit, timeout, window)
+        records, now = self._consume(limit, timeout if self.assigned_once else min(timeout, JOIN_TIMEOUT), window)
         if self._subscription.counts_partitions:
             self._count.update(changed=before is not self._epochs)
         if self._fatal is not None:

@@ -67,6 +67,7 @@ class FakeConsumer:
         self.generation = 0  # of the group: another one after each rebalance
         self.config: dict[str, Any] = {}
         self.topics: list[str] = []
+        self.timeouts: list[float] = []  # of the calls of `consume`
         self.closed = self.closing = False
         self.extra: list[Message | Event] = []  # handed over with the next records, whatever is assigned
         self._callbacks: list[Callable[[], object]] = []
@@ -116,6 +117,7 @@ class FakeConsumer:
 
     def consume(self, limit: int, timeout: float) -> list[Message | Event]:
         self._called("consume")
+        self.timeouts.append(timeout)
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()
@@ -202,6 +204,7 @@ class FakeConsumer:
         return None
 
     def consumer_group_metadata(self) -> object:
+        self._called("consumer_group_metadata")
         return f"generation {self.generation}"
 
     def close(self) -> None:

@@ -102,7 +102,20 @@ def test_client_is_a_member_that_commits_by_itself_never() -> None:
     assert consumer.topics == ["in", "other"]
 
 
+def test_client_looks_for_the_groups_coordinator_before_it_joins() -> None:
+    calls = Reading().consumer.calls
+    assert calls.index("consumer_group_metadata") < calls.index("subscribe")
+
+
 # Assignment.
+
+
+def test_polls_are_short_until_the_group_has_assigned_something() -> None:
+    reading = Reading({A: 0})
+    reading.source.poll(10, 5.0)
+    assert reading.consumer.timeouts[-1] == kafka_source.JOIN_TIMEOUT
+    reading.assigned(A).source.poll(10, 5.0)
+    assert reading.consumer.timeouts[-1] == 5.0
 
 
 def test_records_come_once_it_is_known_what_became_of_earlier_workers() -> None:
