@@ -62,14 +62,13 @@ class CrashMarkers:
             return None
         try:
             found = self._consumer.committed(partitions, timeout=self._patience)
-            return None if any(p.error for p in found) else [p if p.offset >= 0 else self._first(p) for p in found]
+            new = [TopicPartition(p.topic, p.partition, OFFSET_BEGINNING) for p in found if p.offset < 0]
+            firsts = self._consumer.offsets_for_times(new, timeout=COMMITTED_TIMEOUTS[1]) if new else []
+            places = [p for p in found if p.offset >= 0] + firsts
+            return None if any(p.error for p in (*found, *firsts)) else places
         except KafkaException as error:
             log.debug("the beginnings of %d partitions are not known yet: %s", len(partitions), error.args[0].str())
             return None
-
-    def _first(self, position: TopicPartition) -> TopicPartition:
-        low, _ = self._consumer.get_watermark_offsets(position, timeout=COMMITTED_TIMEOUTS[1])
-        return TopicPartition(position.topic, position.partition, low)
 
     def look(self) -> list[TopicPartition]:
         """Request the offsets of the new partitions. Returns the partitions whose records may come now.

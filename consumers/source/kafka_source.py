@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.events import Epochs, FetchedBatch
@@ -345,13 +345,15 @@ class Source:
         self._note_assignment("assigned", partitions)
 
     def _resume(self, partitions: list[TopicPartition]) -> None:
-        """Resume partitions at once. An idle client looks only once a second at what it may fetch; a request wakes it."""
+        """Resume partitions at once. An idle client looks only once a second at what it may fetch.
+
+        A request to each partition's leader wakes it. One call sends them all.
+        """
         self._consumer.resume(partitions)
-        until = time.monotonic() + WAKE_TIMEOUT
-        for partition in partitions:  # their leaders may be different brokers
-            if (left := until - time.monotonic()) > 0:
-                with suppress(KafkaException):
-                    self._consumer.get_watermark_offsets(partition, timeout=left)
+        if partitions:
+            ends = [TopicPartition(p.topic, p.partition, OFFSET_END) for p in partitions]
+            with suppress(KafkaException):
+                self._consumer.offsets_for_times(ends, timeout=WAKE_TIMEOUT)
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = [(p.topic, p.partition) for p in partitions]

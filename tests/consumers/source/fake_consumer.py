@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from tests.consumers.in_memory import MemoryRecord
 
@@ -198,6 +198,11 @@ class FakeConsumer:
         if cached and _of(partition) not in self.positions:
             return OFFSET_INVALID, OFFSET_INVALID
         return self.lows.get(_of(partition), 0), self.logs.get(_of(partition), 0)
+
+    def offsets_for_times(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:  # noqa: ARG002
+        self._called("offsets_for_times")
+        offsets = {OFFSET_BEGINNING: self.lows, OFFSET_END: self.logs}
+        return [TopicPartition(p.topic, p.partition, offsets[p.offset].get(_of(p), 0)) for p in partitions]
 
     def list_topics(self, topic: str, timeout: float) -> object:  # noqa: ARG002
         self._called("list_topics")
