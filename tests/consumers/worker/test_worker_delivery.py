@@ -35,7 +35,7 @@ EVENTS, TOMBSTONES = 20_000, 40
 TRACED: Headers = [("traceparent", b"00-aa-bb-01"), ("secret", b"s"), ("baggage", b"k=v"), ("baggage", b"again")]
 FLIGHT = fastavro.schema.load_schema(str(example_folder() / "schemas" / "1-flight-departure.avsc"))
 # Counted or set only when something goes wrong, which nothing does here, in transactions, which there are none of, with several
-# models, with features from a store, or while an alias or a rollout is followed.
+# models, with features from a store, with options that replace values, or while an alias or a rollout is followed.
 NOT_HERE = {
     *(genai.REQUEST_SECONDS, genai.FIRST_TOKEN_SECONDS, genai.OUTPUT_TOKEN_SECONDS, genai.TOKEN_USAGE),
     *(m.CASCADE_EVENTS, m.ESCALATED, m.TENANT_MODELS, m.TENANT_MODEL_BYTES, m.TENANT_LOADS, m.TENANT_UNLOADS),
@@ -51,6 +51,8 @@ NOT_HERE = {
     m.COMPARISONS,
     m.SHADOW_SKIPPED,
     m.DEAD_LETTERS,
+    m.MISSING_VALUES,
+    m.UNKNOWN_VALUES,
     m.REVOKED_DROPPED,
     m.PAUSED,
     m.RETRIES,
