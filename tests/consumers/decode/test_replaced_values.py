@@ -80,8 +80,9 @@ def test_field_that_goes_away_is_told_once_with_what_to_do(noting: Noting) -> No
         noting.now += LOG_INTERVAL
     [said] = noting.warnings()
     assert said == (
-        f"customer.age was absent or null in {WINDOW} of the last {WINDOW} events; the model gets nan instead, as `missing` says in "
-        f"model m version 1 ({noting.folder / 'config.yaml'}:3). If the producer renamed it, write its new name in the mapping."
+        f"customer.age was absent or null in {WINDOW} of the last {WINDOW} events; the model gets nan instead, as "
+        f"`missing` says in model m version 1 ({noting.folder / 'config.yaml'}:3). If the producer renamed it, "
+        "write its new name in the mapping."
     )
 
 
