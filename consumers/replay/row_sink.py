@@ -89,6 +89,9 @@ class RowSink:
     def push(self) -> None:
         """See `ResultSink`."""
 
+    def catch_up(self) -> None:
+        """See `ResultSink`."""
+
     def checkpoint(self, ends: NextOffsets) -> None:
         """See `ResultSink`. The order of the steps is that of the module `folder`."""
         if not ends:

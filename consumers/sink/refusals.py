@@ -44,7 +44,7 @@ class Refusals:
             row, why = next(iter(dead.items()))
             self._warnings.warn(DEAD_LETTERS, len(dead), _example(block, row, why))
         else:
-            self._warnings.catch_up()
+            self.catch_up()
         self._events += events
         self._reasons.update(why.reason for why in dead.values())
         if self._reasons.total() < NEARLY_ALL * self._events:
@@ -61,6 +61,10 @@ class Refusals:
             if not self._is_said and self._clock() - self._said >= ERROR_INTERVAL:
                 self._say()
             self._forget()
+
+    def catch_up(self) -> None:
+        """Log the dead letters since the last warning, if the time for the next one has come."""
+        self._warnings.catch_up()
 
     def _forget(self) -> None:
         self._events = 0

@@ -327,6 +327,10 @@ class Sink:
         """Send the records at once that the producer holds back for a fuller request. Raises DeliveryFailed, Abandoned."""
         self._delivery.push()
 
+    def catch_up(self) -> None:
+        """Log the dead letters that are not told yet, once their time has come."""
+        self._refusals.catch_up()
+
     def checkpoint(self, ends: NextOffsets) -> None:
         """Make all results written so far final. Raises as `Delivery.checkpoint`.
 

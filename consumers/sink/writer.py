@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 # Under backlog, the pause between two checkpoints lasts this many times as long as the last checkpoint took, because nothing is
 # written during one. It lasts at most this many intervals.
 CHECKPOINT_SPACING = 8
+IDLE_INTERVAL = 1.0  # seconds between two calls of `catch_up` while no results come
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,9 @@ class ResultSink(Protocol):
 
     def push(self) -> None:
         """Send at once what is held back for a fuller request."""
+
+    def catch_up(self) -> None:
+        """Log what was held back so that the log doesn't fill. Called while no results come."""
 
     def checkpoint(self, ends: NextOffsets) -> None:
         """Make all results written so far final, together with these offsets. Raises as `Delivery.checkpoint`."""
@@ -103,9 +107,14 @@ class Writer:
         """
         while True:
             try:
-                message = self._answers.get(timeout=max(self._due - time.monotonic(), 0.0) if self._unsafe else None)
+                message = self._answers.get(
+                    timeout=max(self._due - time.monotonic(), 0.0) if self._unsafe else IDLE_INTERVAL
+                )
             except Empty:
-                self._checkpoint()
+                if self._unsafe:
+                    self._checkpoint()
+                else:
+                    self._sink.catch_up()
                 continue
             if message is None:
                 return

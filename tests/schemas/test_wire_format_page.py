@@ -133,3 +133,10 @@ def test_event_of_the_producer_of_json_is_that_of_the_producer_of_avro() -> None
 def test_main_parts_compile_and_use_only_kafka_and_avro() -> None:
     imported = set(re.findall(r"^(?:from|import) (\w+)", "".join(blocks("python")), re.MULTILINE))
     assert imported == {"io", "json", "pathlib", "struct", "confluent_kafka", "fastavro"}
+
+
+@pytest.mark.parametrize("name", ["1000001-prediction-v1", "1000002-dead-letter-v1", "1000003-comparison-v1"])
+def test_our_schemas_are_avro_by_themselves(name: str) -> None:
+    loaded = schema.load_schema(str(OWN_SCHEMAS_FOLDER / f"{name}.avsc"))
+    assert isinstance(loaded, dict)
+    assert loaded["type"] == "record"

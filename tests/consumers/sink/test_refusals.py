@@ -52,6 +52,17 @@ def test_dead_letters_are_warned_of_now_and_then_with_their_number(noting: Notin
     assert not noting.lines(logging.ERROR)
 
 
+def test_dead_letters_held_back_are_told_though_no_event_comes(noting: Noting) -> None:
+    noting.note(["unfit"], 1000)
+    noting.note(["unfit"] * 40, 1000)
+    noting.refusals.catch_up()
+    assert len(noting.lines(logging.WARNING)) == 1
+    noting.now += WARNING_INTERVAL
+    noting.refusals.catch_up()
+    noting.refusals.catch_up()
+    assert [line.split(",")[0] for line in noting.lines(logging.WARNING)[1:]] == ["40 events became dead letters"]
+
+
 def test_dead_letters_held_back_are_told_by_the_next_events(noting: Noting) -> None:
     noting.note(["unfit"], 1000)
     noting.note(["unfit"] * 40, 1000)

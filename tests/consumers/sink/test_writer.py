@@ -49,6 +49,8 @@ class MemorySink:
         self._call()
         self.pushed.append(len(self.written))
 
+    def catch_up(self) -> None: ...
+
     def _call(self) -> None:
         if self._calls_left == 0:
             raise DeliveryFailed("the broker refuses")
@@ -260,6 +262,26 @@ class EndingSink(MemorySink):
         if answers[-1].number == self._last:
             self.stage.put(None)
         return super().write(answers)
+
+
+class IdleSink(MemorySink):
+    """Ends its stage when nothing comes for a while."""
+
+    stage: Stage
+
+    def catch_up(self) -> None:
+        self.stage.put(None)
+
+
+@pytest.mark.parametrize("some", [[], [answered("e")]])
+def test_while_no_results_come_the_sink_may_say_what_it_held_back(
+    some: list[Message], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millstream.consumers.sink.writer.IDLE_INTERVAL", 0.01)
+    sink = IdleSink()
+    sink.stage = stage = Stage(some, every=0.0, sink=sink)
+    stage.writer.run()
+    assert sink.safe == len(sink.written) == len(some)
 
 
 def test_results_after_a_pause_wait_for_no_company(monkeypatch: pytest.MonkeyPatch) -> None:
