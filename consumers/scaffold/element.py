@@ -100,7 +100,7 @@ def _doubts(one: Found, dtype: str) -> Iterator[str]:
     if one.time_format and one.is_numeric:
         yield f"its values look like times: `time: {one.time_format}, as: hour` makes the hour of each"
     if one.differing:
-        yield differing(one)
+        yield differing_times(one) if dtype != "string" and one.time_format == "iso8601" else differing(one)
     if dtype != "string":
         yield from malformed(one)
 
@@ -119,8 +119,23 @@ def malformed(one: Found) -> Iterator[str]:
 
 def differing(one: Found) -> str:
     """How many values have another type than most, and what becomes of their events."""
+    return (
+        f"{_others(one)}, unless `type: any` stands beside the field, which takes numbers and texts of numbers, or a "
+        "`vocabulary`"
+    )
+
+
+def differing_times(one: Found) -> str:
+    """The same for a field that is read as a time."""
+    return (
+        f"{_others(one)}; a time has one form in all events, and no option takes both: let the producer send one form "
+        "(`millstream docs models#times`)"
+    )
+
+
+def _others(one: Found) -> str:
     count, others = sum(one.differing.values()), " or ".join(sorted(one.differing))
     return (
         f"{count} of {one.kinds.total()} values are {others}, the others {one.kind}: these events become dead letters "
-        "(`undecodable`), unless `type: any` stands beside the field, which takes numbers and texts of numbers, or a `vocabulary`"
+        "(`undecodable`)"
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from millstream.consumers.scaffold.element import differing, malformed
+from millstream.consumers.scaffold.element import differing_times, malformed
 from millstream.consumers.scaffold.guesses import FieldGuess
 from millstream.consumers.scaffold.survey import Found
 
@@ -28,7 +28,12 @@ def event_id_of(found: Mapping[str, Found], events: int) -> FieldGuess | None:
     if best is None:
         return None
     why = "it is in the only event" if events == 1 else f"all {events} events have it, and all differ"
-    return FieldGuess({"field": best.path}, _why(best, why))
+    if refused := sum(best.kinds[kind] for kind in ("bool", "float", "odd")):
+        why += (
+            f"; {refused} of {best.kinds.total()} values are neither texts nor whole numbers: these events become dead "
+            "letters (`undecodable`); let the producer send texts or whole numbers"
+        )
+    return FieldGuess({"field": best.path}, why)
 
 
 def event_time_of(found: Mapping[str, Found]) -> FieldGuess | None:
@@ -41,14 +46,9 @@ def event_time_of(found: Mapping[str, Found]) -> FieldGuess | None:
     if best is None:
         return None
     only = "" if fitting else ", and no other field's do"
-    return FieldGuess(
-        {"field": best.path, "format": best.time_format}, _why(best, f"its values look like {best.time_format}{only}")
-    )
-
-
-def _why(one: Found, why: str) -> str:
-    others = [differing(one)] if one.differing else []
-    return "; ".join([why, *others, *(malformed(one) if one.time_format else ())])
+    why = f"its values look like {best.time_format}{only}"
+    others = [differing_times(best)] if best.differing else []
+    return FieldGuess({"field": best.path, "format": best.time_format}, "; ".join([why, *others, *malformed(best)]))
 
 
 def is_id(path: str) -> bool:

@@ -527,6 +527,43 @@ def test_fields_that_options_make_fit_are_named_once_where_the_others_ran_out(
     assert (tmp_path / "few/models/few/1/config.yaml").read_text().count("TODO") == 3
 
 
+@pytest.mark.parametrize(
+    ("times", "form"),
+    [(["2026-03-01T09:30:00Z"] * 3 + [1772357400], "text"), ([1772357400] * 3 + ["2026-03-01T09:30:00Z"], "int")],
+)
+def test_event_times_of_two_forms_are_told_with_what_helps(tmp_path: Path, times: Sequence[object], form: str) -> None:
+    file = model(tmp_path / "m.onnx", [("price", TensorProto.FLOAT, [1])])
+    events = [{"event_id": f"e{number}", "created_at": time, "price": 1.5} for number, time in enumerate(times)]
+    folder = tmp_path / "orders"
+    own = write_events(tmp_path, events)
+    assert cli.run(["init", str(folder), "--model", str(file), "--sample", str(own)]) == 0
+    [line] = [line for line in (folder / "pipeline.yaml").read_text().splitlines() if "event_time: created_at" in line]
+    assert f"1 of 4 values are {'number' if form == 'text' else 'text'}, the others {form}" in line
+    assert "a time has one form in all events, and no option takes both: let the producer send one form" in line
+    assert "type: any" not in line
+    assert "vocabulary" not in line
+
+
+def test_hour_of_times_of_two_forms_is_told_with_what_helps(tmp_path: Path) -> None:
+    file = model(tmp_path / "m.onnx", [("opened", TensorProto.FLOAT, [1])])
+    times = ["2026-03-01T09:30:00Z", "2026-03-02T09:30:00Z", 1772357400]
+    own = write_events(tmp_path, [{"created_at": times[0], "opened": time} for time in times])
+    assert cli.run(["init", str(tmp_path / "orders"), "--model", str(file), "--sample", str(own)]) == 0
+    config = (tmp_path / "orders/models/orders/1/config.yaml").read_text()
+    assert "a time has one form in all events, and no option takes both" in config
+    assert "type: any" not in config
+
+
+def test_event_ids_that_no_option_takes_are_told(tmp_path: Path) -> None:
+    file = model(tmp_path / "m.onnx", [("price", TensorProto.FLOAT, [1])])
+    folder = tmp_path / "orders"
+    own = write_events(tmp_path, [{"event_id": one, "price": 1.5} for one in ("a", "b", "c", 7, 1.5)])
+    assert cli.run(["init", str(folder), "--model", str(file), "--sample", str(own)]) == 0
+    [line] = [line for line in (folder / "pipeline.yaml").read_text().splitlines() if "event_id: event_id" in line]
+    assert "1 of 5 values are neither texts nor whole numbers" in line
+    assert "type: any" not in line
+
+
 def test_field_that_most_events_lack_is_no_guess(tmp_path: Path) -> None:
     file = model(tmp_path / "m.onnx", [("price_0", TensorProto.FLOAT, [1])])
     events = [{"name": "x", **({"years": 3} if number < 2 else {})} for number in range(14)]
