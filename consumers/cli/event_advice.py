@@ -1,24 +1,27 @@
 """Says what to do about events that lack a field, or whose values have other types than the mapping reads."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from millstream.inference.conversions import Conversion
-from millstream.inference.signature import Signature
+from millstream.inference.signature import Signature, TensorInput
 from millstream.inference.times import Time
 from millstream.inference.vocabulary import Vocabulary
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.errors import BadPathError
-from millstream.schemas.paths import parse_path, text_of, value_at
+from millstream.schemas.lookup_columns import looked_up
+from millstream.schemas.paths import Every, Step, parse_path, text_of, value_at
 from millstream.schemas.wording import meant
 
 _MISMATCH = re.compile(r"(?P<path>.+?): expected (?P<expected>.+), found (?P<found>.+)")
 _INDEX = re.compile(r"\[-?\d+\]")
 _ABSENT = re.compile(r"field `(?P<path>.+?)` is absent or null, but .+")
 _MAX_NAMES = 12  # of fields that are listed
-_NUMBERS = ("a number", "an integer", "true or false")
-_SINGLE = ("text", *_NUMBERS)
+_SINGLE = {"text": "text", "true or false": "boolean", "a number": "number", "an integer": "number"}
+"""Beginning of what a message expects -> its option `type`."""
+_FOUND = {"text": "text", "true": "boolean", "false": "boolean", "the number": "number"}
+"""Beginning of what a message found -> its option `type`."""
 _ONE_FORM = (
     "a time has one form in all events: text (`time: iso8601`) or a number (`time: seconds`, `milliseconds` or `microseconds`). "
     "No mapping takes both. If all events have the other form, change `time`; otherwise let the producer send one "
@@ -73,20 +76,22 @@ def _on_type(pipeline: Pipeline, signature: Signature | None, reason: str, error
     match = _MISMATCH.fullmatch(error) if is_plain and reason == "undecodable" else None
     if match is None or "event_time_format" in error:  # then the message has an advice of its own
         return ""
-    path, expected, found = _of_items(match["path"]), match["expected"], match["found"]
-    if advice := _on_nesting(path, expected, found):
+    expected, found = match["expected"], match["found"]
+    if advice := _on_nesting(_as_written(pipeline, signature, match["path"]), expected, found):
         return advice
-    if found == "text" and expected.startswith(_NUMBERS):
-        return _on_mixed(pipeline, signature, path) or (
-            f"{path}: `type: text` beside the field takes numbers written as text, and `type: any` also numbers "
-            f"(`millstream docs models#casts`).{_IF_TIME if signature is None else ''}"
-        )
-    if expected.startswith("text") and found.startswith(("the number", "true", "false")):
-        return _on_mixed(pipeline, signature, path) or (
-            f"{path}: `type: any` beside the field takes texts and numbers (`millstream docs models#casts`)."
-            f"{_IF_TIME if signature is None else ''}"
-        )
-    return ""
+    path = _of_items(match["path"])
+    wanted, given = _beginning(_SINGLE, expected), _beginning(_FOUND, found)
+    if not wanted or not given or wanted == given:
+        return ""
+    uses = _uses(signature, path)
+    if signature is None:
+        return f"{_on_cast(uses, path, wanted, given)}{_IF_TIME}"
+    return _on_mixed(pipeline, uses, path) or _on_cast(uses, path, wanted, given)
+
+
+def _beginning(words: Mapping[str, str], text: str) -> str:
+    """What the words stand for with which the text begins; empty: it begins with none of them."""
+    return next((meaning for word, meaning in words.items() if text.startswith(word)), "")
 
 
 def _of_items(path: str) -> str:
@@ -94,19 +99,38 @@ def _of_items(path: str) -> str:
     return _INDEX.sub("[]", path)
 
 
-def _on_mixed(pipeline: Pipeline, signature: Signature | None, path: str) -> str:
-    """What to do about a field of texts and numbers where the option `type` can't help; empty: it can."""
-    if signature is None:
-        return ""
-    uses = [
-        conversion
-        for entry in signature.inputs
+def _uses(signature: Signature | None, path: str) -> list[tuple[TensorInput, Conversion]]:
+    """The inputs that a field fills, each with the field's conversion."""
+    return [
+        (entry, conversion)
+        for entry in (() if signature is None else signature.inputs)
         for field, conversion in entry.converted_fields
         if _of_items(field) == path
     ]
+
+
+def _on_cast(uses: Sequence[tuple[TensorInput, Conversion]], path: str, wanted: str, given: str) -> str:
+    """Which options `type` take a value. `wanted`: the type that the mapping reads now; `given`: the value's."""
+    dtypes = {entry.dtype for entry, _ in uses}
+    page = "(`millstream docs models#casts`)."
+    if dtypes == {"string"} or (not uses and wanted == "text"):
+        return f"{path}: `type: any` beside the field takes texts, numbers, and true and false {page}"
+    is_bool = dtypes == {"bool"}
+    numbers = "1 and 0" if is_bool else "numbers"
+    texts = f"true, false, {numbers}" if is_bool else numbers
+    only = {"text": f"{texts} written as text", "number": numbers, "boolean": "true and false"}
+    other = " A `vocabulary` takes other texts, such as yes and no." if given == "text" and uses and not is_bool else ""
+    return (
+        f"{path}: `type: any` beside the field takes {numbers}, true and false, also as text; `type: {given}` takes only "
+        f"{only[given]} {page}{other}"
+    )
+
+
+def _on_mixed(pipeline: Pipeline, uses: Sequence[tuple[TensorInput, Conversion]], path: str) -> str:
+    """What to do about a field of values of several types where the option `type` can't help; empty: it can."""
     if not uses and path in (pipeline.input.event_id, pipeline.input.event_time):
         return f"{path}: the option names no type. Let the producer send one that it takes, or name another field."
-    return next(filter(None, (_without_type(path, use) for use in uses)), "")
+    return next(filter(None, (_without_type(path, use) for _, use in uses)), "")
 
 
 def _without_type(path: str, use: Conversion) -> str:
@@ -123,16 +147,41 @@ def _without_type(path: str, use: Conversion) -> str:
     return ""
 
 
+def _as_written(pipeline: Pipeline, signature: Signature | None, path: str) -> str:
+    """The path to a value as the mapping names it. The error names the first item that differs, perhaps another one."""
+    own = [pipeline.input.event_id, pipeline.input.event_time, *pipeline.output.include]
+    written = [*([] if signature is None else signature.fields), *filter(None, own)]
+    try:
+        place = _place(parse_path(path).steps)
+    except BadPathError:  # of a letter that Millstream didn't write
+        return path
+    beginnings = [parse_path(each).steps[: len(place)] for each in written if looked_up(each) is None]
+    return next((text_of(steps) for steps in beginnings if _place(steps) == place), path)
+
+
+def _place(steps: Sequence[Step]) -> list[Step]:
+    """The steps with `[]` in place of indices."""
+    return [Every.ITEM if isinstance(step, int) else step for step in steps]
+
+
 def _on_nesting(path: str, expected: str, found: str) -> str:
     """What to do about a list or an object where a path goes on or ends otherwise; empty for other values."""
     page = "(`millstream docs models#paths`)"
-    if found == "an array" and expected.startswith(_SINGLE):
-        return f"{path}: `{path}[]` names the items of a list, and `{path}[0]` the first {page}."
+    is_single = bool(_beginning(_SINGLE, expected))
+    if found == "an array" and is_single:
+        return f"{path}: {_in_list(path, '')} {page}."
     if found == "an array" and expected == "an object":
-        return (
-            f"{path}: a list needs an index in the path: `{path}[0].name` is a value of the first item, and `{path}[].name` "
-            f"that of all items {page}."
-        )
-    if found == "an object" and expected.startswith(_SINGLE):
+        return f"{path}: a list needs an index in the path: {_in_list(path, '.name')} {page}."
+    if found == "an object" and is_single:
         return f"{path}: a path must go on to a value in the object, such as `{path}.name` {page}."
     return ""
+
+
+def _in_list(path: str, rest: str) -> str:
+    """The paths that lead on into a list. `rest`: their end, behind an item."""
+    if "[]" in path:  # no tensor takes all items of lists in a list
+        first = path.replace("[]", "[0]")
+        return f"`{path}[0]{rest}` leads to the first item of each list, and `{first}[]{rest}` to all of the first list"
+    return (
+        f"`{path}[0]{rest}` leads to the first item of the list, and `{path}[]{rest}` to all, for an input with `field`"
+    )

@@ -300,7 +300,16 @@ def test_letter_of_a_value_of_another_type_names_the_option_that_takes_it(kafka:
     error = "x: expected a number that fits into a double, found text"
     write_letters(kafka.bootstrap, service.letters, [a_letter(error=error)])
     shown = millstream("dead-letters", "show", service.file, "0@0").stdout
-    assert "\nadvice       x: `type: text` beside the field takes numbers written as text" in shown
+    assert "\nadvice       x: `type: any` beside the field takes numbers, true and false, also as text" in shown
+
+
+def test_letter_of_a_list_in_a_list_names_the_paths_that_lead_into_it(kafka: Broker, tmp_path: Path) -> None:
+    service = python_service(tmp_path, kafka, "return {'y': inputs['x']}", input={"format": "json", "event_id": "id"})
+    errors = ["x[0]: expected text, found an array", "x[: expected text, found an array"]  # the second one is forged
+    write_letters(kafka.bootstrap, service.letters, [a_letter(error=error) for error in errors])
+    shown = [millstream("dead-letters", "show", service.file, f"0@{offset}") for offset in (0, 1)]
+    assert "\nadvice       x[0]: `x[0][0]` leads to the first item of the list, and `x[0][]` to all" in shown[0].stdout
+    assert [done.returncode for done in shown] == [0, 0]
 
 
 def test_letter_of_an_event_that_lacks_a_field_names_those_that_it_has(kafka: Broker, tmp_path: Path) -> None:

@@ -226,6 +226,9 @@ def test_each_absent_field_is_told_once_however_the_events_others_differ(
     assert hints == ["unfit: a: the event has no `a`", "unfit: b: the event has no `b`"]
 
 
+FIELD = "{field: x}"
+
+
 def reading_one(tmp_path: Path, field: str, events: list[dict[str, Any]]) -> tuple[Path, Path, Path]:
     """A model with one field, of events in JSON without a schema: its config.yaml, the events' file and the pipeline file."""
     options = {"format": "json", "event_id": "id"}
@@ -237,19 +240,47 @@ def reading_one(tmp_path: Path, field: str, events: list[dict[str, Any]]) -> tup
     return config, file, service.file
 
 
+TO_NUMBERS = "`type: any` beside the field takes numbers, true and false, also as text;"
+
+
 @pytest.mark.parametrize(
     ("field", "event", "advice"),
     [
-        ("{field: x}", {"x": "33"}, "x: `type: text` beside the field takes numbers written as text, and `type: any`"),
-        ("{field: x, type: text}", {"x": 12.5}, "x: `type: any` beside the field takes texts and numbers"),
+        ("{field: x}", {"x": "33"}, f"x: {TO_NUMBERS} `type: text` takes only numbers written as text"),
+        ("{field: x}", {"x": "true"}, f"x: {TO_NUMBERS} `type: text` takes only numbers written as text"),
+        ("{field: x}", {"x": True}, f"x: {TO_NUMBERS} `type: boolean` takes only true and false"),
+        (
+            "{field: x, type: boolean}",
+            {"x": "true"},
+            f"x: {TO_NUMBERS} `type: text` takes only numbers written as text",
+        ),
+        ("{field: x, type: boolean}", {"x": 1}, f"x: {TO_NUMBERS} `type: number` takes only numbers"),
+        ("{field: x, type: text}", {"x": 12.5}, f"x: {TO_NUMBERS} `type: number` takes only numbers"),
+        ("{field: x, type: text}", {"x": False}, f"x: {TO_NUMBERS} `type: boolean` takes only true and false"),
         (
             "{field: x.y}",
             {"x": [{"y": 1}]},
-            "x: a list needs an index in the path: `x[0].name` is a value of the first item",
+            "x: a list needs an index in the path: `x[0].name` leads to the first item of the list, and `x[].name` to all",
         ),
-        ("{field: x, type: text}", {"x": ["a"]}, "x: `x[]` names the items of a list, and `x[0]` the first"),
+        (
+            '{field: "x[0].y"}',
+            {"x": [[{"y": 1}]]},
+            "x[0]: a list needs an index in the path: `x[0][0].name` leads to the first item of the list",
+        ),
+        ('{field: "x[0]"}', {"x": [[1]]}, "x[0]: `x[0][0]` leads to the first item of the list, and `x[0][]` to all"),
+        (
+            '{field: "x[-1]"}',
+            {"x": [[1], [2]]},
+            "x[-1]: `x[-1][0]` leads to the first item of the list, and `x[-1][]` to all",
+        ),
+        (
+            '{field: "x[0]"}',
+            {"x": [{"years": 3}]},
+            "x[0]: a path must go on to a value in the object, such as `x[0].name`",
+        ),
+        ("{field: x, type: text}", {"x": ["a"]}, "x: `x[0]` leads to the first item of the list, and `x[]` to all"),
         ("{field: x}", {"x": {"years": 3}}, "x: a path must go on to a value in the object, such as `x.name`"),
-        ('{field: "i[0].x"}', {"i": [{"x": "1"}]}, "i[].x: `type: text` beside the field"),
+        ('{field: "i[0].x"}', {"i": [{"x": "1"}]}, f"i[].x: {TO_NUMBERS}"),
         (
             "{field: x, time: milliseconds, as: hour}",
             {"x": "2026-01-31T09:30:00Z"},
@@ -266,6 +297,59 @@ def test_value_of_another_type_is_told_with_the_option_that_takes_it(
     _, events, file = reading_one(tmp_path, field, [event, event])
     assert cli.run(["predict", str(file), str(events)]) == 1
     assert capsys.readouterr().err.count(f"undecodable: {advice}") == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "type_", "event", "advised"),
+    [
+        ("float64", "", "33", {"any", "text"}),
+        ("int64", "", "33", {"any", "text"}),
+        ("float64", "", True, {"any", "boolean"}),
+        ("int64", "boolean", 7, {"any", "number"}),
+        ("float64", "text", 1.5, {"any", "number"}),
+        ("bool", "", "true", {"any", "text"}),
+        ("bool", "number", "0", {"any", "text"}),
+        ("bool", "", 1, {"any", "number"}),
+        ("bool", "text", True, {"any", "boolean"}),
+        ("string", "", True, {"any"}),
+        ("string", "", 1.5, {"any"}),
+    ],
+)
+def test_each_type_that_the_advice_names_takes_the_value(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], dtype: str, type_: str, event: object, advised: set[str]
+) -> None:
+    config, events, file = reading_one(tmp_path, FIELD, [{"x": event}])
+    mapping = config.read_text().replace("float64", dtype)
+    config.write_text(mapping.replace(FIELD, f"{{field: x, type: {type_}}}" if type_ else "x"))
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    assert {*re.findall("`type: (.*?)`", capsys.readouterr().err)} == advised
+    for option in advised:
+        config.write_text(mapping.replace(FIELD, f"{{field: x, type: {option}}}"))
+        predicted(capsys, str(file), str(events))
+
+
+def test_other_texts_of_a_boolean_get_the_advice_that_takes_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, events, file = reading_one(tmp_path, "{field: x, type: boolean}", [{"x": "yes"}])
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    assert "A `vocabulary` takes other texts, such as yes and no." in capsys.readouterr().err
+    config.write_text(config.read_text().replace("type: boolean", 'vocabulary: ["no", "yes"]'))
+    assert [one["outputs"] for one in predicted(capsys, str(file), str(events))] == [{"y": 1.0}]
+
+
+@pytest.mark.parametrize("path", ["x[][0]", "x[0][]"])
+def test_lists_in_the_list_of_an_array_field_are_told_with_the_paths_that_take_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], path: str
+) -> None:
+    config, events, file = reading_one(tmp_path, FIELD, [{"x": [[1.5]]}])
+    mapping = config.read_text().replace(f"fields: [{FIELD}]", "field: 'x[]'")
+    config.write_text(mapping)
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    advice = "x[]: `x[][0]` leads to the first item of each list, and `x[0][]` to all of the first list"
+    assert f"undecodable: {advice}" in capsys.readouterr().err
+    config.write_text(mapping.replace("x[]", path))
+    assert [one["outputs"] for one in predicted(capsys, str(file), str(events))] == [{"y": 1.5}]
 
 
 @pytest.mark.parametrize("native", [True, False], ids=["many at a time", "one by one"])
