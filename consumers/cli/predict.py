@@ -31,7 +31,7 @@ from millstream.schemas.wording import counted
 from millstream.topics.dead_letters import Unread
 
 TOGETHER = 1000  # events that are decoded in one call
-MAX_HINTS = 5  # about different fields
+MAX_HINTS = 5  # about different errors
 MAX_SHOWN_ITEMS = 8  # items of a list for people; `--json` has all
 
 NO_EVENT = "no_event"  # the reason of a row that is no event of the schema; no dead letter has it
@@ -91,11 +91,21 @@ def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
     for warning in (*missing.warnings(), *_replaced(plan, sum(replaced, Replacements()), missing.paths)):
         print(printable(warning), file=sys.stderr)
     print(_counts(predicted, reasons), file=sys.stderr)
-    for hint in [*hints.values()][:MAX_HINTS]:
-        print(printable(hint), file=sys.stderr)
+    for line in _first_hints([*hints.values()]):
+        print(printable(line), file=sys.stderr)
     if explained := _explained(reasons):
         print(explained, file=sys.stderr)
     return 1 if reasons else 0
+
+
+def _first_hints(hints: Sequence[str]) -> Iterator[str]:
+    """As many as people read at once, and how to see the others."""
+    yield from hints[:MAX_HINTS]
+    if len(hints) > MAX_HINTS:
+        yield (
+            f"... and advice on {counted(len(hints) - MAX_HINTS, 'more error')}. To see it, correct these first and run "
+            "`millstream predict` again, or give it only the other events."
+        )
 
 
 def _missing_fields(plan: Plan) -> MissingFields:

@@ -352,6 +352,20 @@ def test_lists_in_the_list_of_an_array_field_are_told_with_the_paths_that_take_t
     assert [one["outputs"] for one in predicted(capsys, str(file), str(events))] == [{"y": 1.5}]
 
 
+def test_advice_that_is_not_shown_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("5", "7"):
+        (tmp_path / folder).mkdir()
+    lacking = [{other: 1 for other in "abcdefg" if other != name} for name in "abcdefg"]
+    assert cli.run(["predict", *reading(tmp_path / "7", "a, b, c, d, e, f, g", lacking)]) == 1
+    said = capsys.readouterr().err
+    assert said.count("unfit: ") == 5
+    assert (
+        "\n... and advice on 2 more errors. To see it, correct these first and run `millstream predict` again" in said
+    )
+    assert cli.run(["predict", *reading(tmp_path / "5", "a, b, c, d, e, f, g", lacking[:5])]) == 1
+    assert "... and advice on" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("native", [True, False], ids=["many at a time", "one by one"])
 def test_number_of_type_any_that_the_tensor_cannot_hold_is_too_large(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], native: bool
