@@ -116,13 +116,13 @@ class BrokerWatch:
                     return
                 if self._clock() - said >= LOG_INTERVAL:
                     said = self._clock()
-                    log.warning("%s since %s; still waiting (%s)", away, _duration(said - since), why)
+                    log.warning("%s since %s; still waiting (%s)", away, duration_text(said - since), why)
                 why = self._probe.silent(ANSWER_TIMEOUT)
                 self._errors.clear()  # they are of this outage
         finally:
             self._answered = self._clock()
             self._health.broker_answers()
-        log.warning("Kafka at %s answers again, after %s", self._bootstrap, _duration(self._clock() - since))
+        log.warning("Kafka at %s answers again, after %s", self._bootstrap, duration_text(self._clock() - since))
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -134,7 +134,7 @@ class BrokerWatch:
         self._thread.join(ANSWER_TIMEOUT)  # it may be in the middle of a question
 
 
-def _duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """ "42 s", "3 min 20 s"."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -19,6 +19,7 @@ from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import ASSIGNED, KAFKA_ERRORS, PAUSED, REBALANCES, Metrics
 from millstream.consumers.record_types import Partition
 from millstream.consumers.records import Records
+from millstream.consumers.source.awaited_assignment import AwaitedAssignment
 from millstream.consumers.source.crash_markers import CrashMarkers
 from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.source.lost_brokers import LostBrokers, reminder
@@ -29,6 +30,7 @@ from millstream.consumers.source.reader import FINAL_ERRORS, UNREADABLE_ERRORS, 
 from millstream.consumers.source.rewind import CLIENT_RETRIED_ERRORS, seek_committed
 from millstream.consumers.source.unreadable import UnreadableBatches
 from millstream.topics.client_log import client_log
+from millstream.topics.coordinator import coordinator_error
 from millstream.topics.quick_connect import QUICK_CONNECT
 from millstream.topics.records import TRANSIENT_ERRORS
 
@@ -95,7 +97,7 @@ class Source:
             subscription: the topics and the membership.
             assignment: gets this worker's partitions and their committed offsets.
             guard: gets the number of workers that ended where this one begins.
-            health: says whether connections to brokers were lost.
+            health: says whether connections to brokers were lost, and gets the reason for a missing assignment.
             metrics: where to count.
             lost_broker: called with the error when the client loses a broker.
         """
@@ -141,6 +143,9 @@ class Source:
             health,
             reminder(self._consumer, error_cb, str(client.get("bootstrap.servers", ""))),
         )
+        self._awaited = AwaitedAssignment(
+            subscription.group, lambda: coordinator_error(client, subscription.group, subscription.topics[0]), health
+        )
         self._count = PartitionCount(self._consumer, subscription.topics, assignment)
 
     @property
@@ -159,6 +164,7 @@ class Source:
             before_revoke: called with partitions before they are revoked, to finish and commit their events.
         """
         self._before_revoke = before_revoke
+        self._awaited.begin()
         self._consumer.subscribe(
             list(self._subscription.topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )
@@ -181,6 +187,7 @@ class Source:
             WorkerError: a topic or the group can't be read at all, or the client finds no broker any more.
         """
         self._lost_brokers.look()
+        self._awaited.look()
         before = self._epochs
         records, now = self._consume(limit, timeout if self.assigned_once else min(timeout, JOIN_TIMEOUT), window)
         if self._subscription.counts_partitions:
@@ -246,7 +253,7 @@ class Source:
         """Whether the client has reached the end of every assigned partition at least once. Only with `until_idle`."""
         if not self._epochs:
             # A member's first assignment may be empty until the other members have given up partitions.
-            return self.assigned_once and time.monotonic() - self._reassigned > NO_ASSIGNMENT_AFTER
+            return not self._awaited.lasts and time.monotonic() - self._reassigned > NO_ASSIGNMENT_AFTER
         return self._epochs.keys() <= self._at_end
 
     def pause(self, topics: frozenset[str]) -> None:
@@ -335,6 +342,7 @@ class Source:
                 self.markers.uncount(partitions, self._assignment.delivered())
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._awaited.end()
         self._assignment.add((p.topic, p.partition) for p in partitions)
         self.assigned_once = True
         self._at_end -= {(p.topic, p.partition) for p in partitions}
@@ -363,6 +371,7 @@ class Source:
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._drop(consumer, "lost", partitions)
+        self._awaited.begin()
 
     def _drop(self, consumer: Consumer, kind: str, partitions: list[TopicPartition]) -> None:
         gone = {(p.topic, p.partition) for p in partitions}

@@ -14,7 +14,7 @@ from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.flow.batch_window import BatchWindow
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.observability.health import Health
-from millstream.consumers.source import kafka_source, rewind
+from millstream.consumers.source import awaited_assignment, kafka_source, rewind
 from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.source.kafka_source import Source, Subscription
 from tests.consumers.clock import Clock
@@ -789,6 +789,37 @@ def test_member_without_partitions_is_idle_after_a_while(monkeypatch: pytest.Mon
     assert not reading.idle()
     monkeypatch.setattr(kafka_source, "NO_ASSIGNMENT_AFTER", -1.0)
     assert reading.idle()
+
+
+def test_member_that_lost_its_partitions_is_not_idle_before_it_has_joined_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka_source, "NO_ASSIGNMENT_AFTER", -1.0)
+    reading = Reading(until_idle=True).assigned(A)
+    reading.consumer.lose(A)
+    reading.read()
+    assert not reading.idle()
+    assert reading.assigned().idle()
+
+
+@pytest.mark.parametrize("loses", [False, True])
+def test_member_without_an_assignment_says_so_and_one_with_an_empty_assignment_does_not(
+    loses: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(awaited_assignment, "WARN_AFTER", 0.0)
+    monkeypatch.setattr(kafka_source, "coordinator_error", lambda *_: "the reason")
+    reading = Reading()
+    if loses:
+        reading.assigned(A)
+        caplog.clear()
+        reading.consumer.lose(A)
+        reading.read()
+    reading.read()
+    assert "(the reason)" in caplog.messages[-1]
+    reading.assigned()
+    caplog.clear()
+    reading.read()
+    assert caplog.messages == []
 
 
 def test_lag_is_from_the_acknowledged_offset_to_the_end() -> None:
