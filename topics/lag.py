@@ -11,19 +11,16 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from millstream.topics.admin import Admin
 from millstream.topics.client_log import client_log
+from millstream.topics.coordinator import UNREADY_ADVICE, UNREADY_ERRORS
 from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.records import TRANSIENT_ERRORS, asked_again
 from millstream.topics.unreachable import unreachable
 
 ANSWER_TIMEOUT = 10.0  # seconds
-MOVING_COORDINATOR_ERRORS = {
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-}
-"""Errors of a broker that has just started, or has just taken over a group."""
 UNANSWERED_ERRORS = TRANSIENT_ERRORS | {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD}
 """Errors of requests that no broker has answered."""
+FORBIDDEN_ERRORS = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}
+FORBIDDEN_ADVICE = "Check that this user may describe the topics and the group"
 MOVED_LEADER_ERRORS = {
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
@@ -130,7 +127,7 @@ class LagReader:
         """The lag of every partition, by topic and number.
 
         Raises:
-            BrokerUnreachableError: no broker answers.
+            BrokerUnreachableError: no broker answers, or not as needed.
             TopicError: a topic does not exist.
         """
         try:
@@ -147,10 +144,8 @@ class LagReader:
                 ) from None
             if cause.code() in UNANSWERED_ERRORS:
                 raise unreachable(self._bootstrap, cause, self._admin.causes) from None
-            raise BrokerUnreachableError(
-                f"the lag can't be read from {self._bootstrap}: {cause.str()}. Check that this user may describe the topics and "
-                f"the group."
-            ) from None
+            forbidden = cause.code() in FORBIDDEN_ERRORS
+            raise self._unread(cause, FORBIDDEN_ADVICE if forbidden else "Look into the broker's log") from None
         now = time.time()
         return [_lag(place, bounds[place], self._samples.get(place), now) for place in places]
 
@@ -180,7 +175,19 @@ class LagReader:
 
     def _committed(self, places: list[Place]) -> list[TopicPartition]:
         wanted = [TopicPartition(*place) for place in places]
-        return asked_again(lambda: self._consumer.committed(wanted, timeout=ANSWER_TIMEOUT), MOVING_COORDINATOR_ERRORS)
+        try:
+            return asked_again(lambda: self._consumer.committed(wanted, timeout=ANSWER_TIMEOUT), UNREADY_ERRORS)
+        except KafkaException as error:
+            cause = error.args[0]
+            if cause.code() in UNANSWERED_ERRORS:
+                # The client reports a missing coordinator as a timeout. This call raises an error if no broker answers at all.
+                self._consumer.list_topics(self._topics[0], timeout=ANSWER_TIMEOUT)
+            elif cause.code() not in UNREADY_ERRORS:
+                raise
+            raise self._unread(cause, f"The group's coordinator isn't ready: try again. {UNREADY_ADVICE}") from None
+
+    def _unread(self, cause: KafkaError, advice: str) -> BrokerUnreachableError:
+        return BrokerUnreachableError(f"the lag can't be read from {self._bootstrap}: {cause.str()}. {advice}.")
 
     def _bound(self, committed: int, low: int, end: int, stored: int) -> Bounds:
         # A negative offset means that nothing is committed. Deleted records are not lag.

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from millstream.topics import lag
+from millstream.topics import lag, records
 from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.lag import LagReader, PartitionLag
 from millstream.topics.local.ports import free_ports
@@ -294,6 +294,32 @@ def test_lag_is_read_again_after_the_broker_was_started_again(monkeypatch: pytes
                 assert lag() == -1
                 broker.start()
                 wait_until(lambda: lag() == 3, 60, "the lag after the outage")
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (KafkaError.NOT_COORDINATOR, "The group's coordinator isn't ready: try again. Look into the broker's log"),
+        (KafkaError._TIMED_OUT, "The group's coordinator isn't ready: try again. Look into the broker's log"),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, "Check that this user may describe the topics and the group"),
+        (KafkaError.UNKNOWN, "Look into the broker's log"),
+    ],
+)
+def test_advice_fits_the_coordinators_error(
+    kafka: Broker, topic: str, monkeypatch: pytest.MonkeyPatch, code: int, advice: str
+) -> None:
+    class Refused(Consumer):
+        def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:  # noqa: ARG002
+            raise KafkaException(KafkaError(code, "the reason"))
+
+    monkeypatch.setattr(lag, "Consumer", Refused)
+    monkeypatch.setattr(records, "ANSWER_TIMEOUT", 0.2)
+    with (
+        closing(LagReader({"bootstrap.servers": kafka.bootstrap}, "any", [topic])) as reader,
+        pytest.raises(BrokerUnreachableError) as raised,
+    ):
+        reader.read()
+    assert str(raised.value).startswith(f"the lag can't be read from {kafka.bootstrap}: the reason. {advice}.")
 
 
 def test_broker_that_is_away_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
