@@ -244,7 +244,8 @@ def _shadow_conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[
         if pipeline.shadow_model(shadow) == primary:
             yield (
                 (*place, "version"),
-                f"version {shadow.version} is the primary's (model.version): it would be compared with itself. Name another.",
+                f"version {shadow.version} is the primary's (model.version): it would be compared with itself. Name another, or "
+                "take this shadow out.",
             )
         if shadow.name in names[:number]:
             yield (

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from millstream.schemas.arrays import Ints
+from millstream.schemas.arrays import Ints, Mask
 from millstream.schemas.dead_letters import LetterModel
 from millstream.schemas.interleave import Piece
 from millstream.schemas.packed import Picked
@@ -42,6 +42,11 @@ class RowModels(NamedTuple):
             answered_by=None if self.answered_by is None else self.answered_by[start:stop],
             choices=None if self.choices is None else self.choices.between(start, stop),
         )
+
+    def others_than(self, model: Model, rows: Ints) -> Mask:
+        """Whether another model than this one made each of these rows."""
+        others = np.array([own != model for own in self.models])
+        return np.full(len(rows), others[0]) if self.answered_by is None else others[self.answered_by[rows]]
 
     def piece(self, encoded: Callable[[Model], bytes]) -> Piece:
         """What `encoded` returns for each row's model. It is called once for each model that made a row."""

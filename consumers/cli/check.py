@@ -13,7 +13,7 @@ from rich.console import Console
 from millstream.consumers.cli.extras import needs_comparison
 from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.cli.say import say
-from millstream.consumers.control.topic import require_control_topic
+from millstream.consumers.control.topic import open_reader, require_control_topic, require_known
 from millstream.consumers.decode.named_fields import check_labels, schema_of
 from millstream.consumers.errors import NEEDS_CHANGE, WorkerError
 from millstream.consumers.problems import Problems
@@ -25,14 +25,17 @@ from millstream.consumers.shadow.compared_output import (
     check_compared_answers,
     check_compared_output,
 )
+from millstream.consumers.shadow.shadow_plan import live_shadows, why_left_out
 from millstream.consumers.worker.clients import has_quota
 from millstream.consumers.worker.diagnosis import diagnose
 from millstream.consumers.worker.plan import Plan, check_answers, make_plan
+from millstream.consumers.worker.rollout_following import with_baseline
 from millstream.inference.combined.version import CombinedVersion
 from millstream.inference.errors import ModelRejected
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.repository import CONFIG_FILE, ModelVersion
 from millstream.inference.signature import TensorInput, blank
+from millstream.pipeline.comparison_sections import Shadow as ShadowSection
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.errors import SchemaError
@@ -65,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     for line in _rollout_lines(pipeline):
         console.print(f"rollout   {line}", markup=False)
     with problems:
-        console.print(f"topics    {_topics(pipeline, offline=args.offline)}", markup=False)
+        _tell_topics(pipeline, console, offline=args.offline)
     if problems.messages:
         for text in _expected_configs(pipeline, problems):
             console.print(text, markup=False)
@@ -101,12 +104,16 @@ def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
     refusal = check_answers(plan)
     console.print(f"warm-up   {_ran(plan) if refusal is None else f'refused: {refusal}'}", markup=False)
     # A worker loads either the dedicated shadows or the others.
-    shadows = [plan.models.shadow(shadow) for shadow in pipeline.shadows]
+    live = live_shadows(pipeline, plan.model)
+    sections = [section for section in pipeline.shadows if section not in live]
+    shadows = [plan.models.shadow(section) for section in sections]
+    for section in live:
+        console.print(f"note      {why_left_out(pipeline, section)}", markup=False)
     for shadow in shadows:
         console.print(f"shadow    {shadow.place}", markup=False)
         for entry in shadow.signature.inputs:
             console.print(f"input     {_filling(entry)}", markup=False)
-    for line in _beside_the_quota(plan, shadows):
+    for line in _beside_the_quota(plan, sections, shadows):
         console.print(f"quota     {line}", markup=False)
     check_compared_output(pipeline, [plan.model, *shadows])
     if refusal is None and shadows:
@@ -116,16 +123,24 @@ def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
     return refusal
 
 
-def _beside_the_quota(plan: Plan, shadows: Sequence[ModelVersion]) -> Iterator[str]:
+def _beside_the_quota(plan: Plan, sections: Sequence[ShadowSection], shadows: Sequence[ModelVersion]) -> Iterator[str]:
     """The shadows whose requests the primary's quota doesn't bound."""
     if not has_quota(plan):
         return
-    for section, model in zip(plan.pipeline.shadows, shadows, strict=True):
+    for section, model in zip(sections, shadows, strict=True):
         if model.server is not None and model.server.is_there:
             yield (
                 f"shadow {section.name} sends its requests beside the quota of the primary, one at a time for each worker. If it "
                 f"uses the same account, leave room for them (`millstream docs executors`)"
             )
+
+
+def _tell_topics(pipeline: Pipeline, console: Console, *, offline: bool) -> None:
+    """Print whether the topics can be used, and what the rollout's record says. Raises as `_topics` and `_record_notes` do."""
+    console.print(f"topics    {_topics(pipeline, offline=offline)}", markup=False)
+    if pipeline.rollout is not None and not offline:
+        for line in _record_notes(pipeline):
+            console.print(line, markup=False)
 
 
 def _topics(pipeline: Pipeline, *, offline: bool) -> str:
@@ -137,6 +152,24 @@ def _topics(pipeline: Pipeline, *, offline: bool) -> str:
     if pipeline.rollout is not None:
         require_control_topic(admin, pipeline)
     return f"all exist on {pipeline.kafka.bootstrap}"
+
+
+def _record_notes(pipeline: Pipeline) -> Sequence[str]:
+    """Where the rollout's record says something else than the pipeline file.
+
+    Raises:
+        ControlTopicError, PlanError: a worker would not start with this record.
+    """
+    with open_reader(pipeline, open_store(pipeline)) as reader:
+        reader.read_to_end()
+        require_known(reader, pipeline)
+        with_baseline(pipeline, reader.record)
+        record = reader.record
+    with suppress(ModuleNotFoundError):  # SciPy is an extra, and `_rollout_lines` says how to get it
+        from millstream.consumers.cli.rollout_words import file_notes  # noqa: PLC0415
+
+        return [] if record is None else file_notes(pipeline, record)
+    return []
 
 
 def _check_lookups(plan: Plan, console: Console, problems: Problems, *, offline: bool) -> None:

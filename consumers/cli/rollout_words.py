@@ -363,10 +363,13 @@ def file_notes(pipeline: Pipeline, record: RolloutRecord) -> list[str]:
         return [f"note      {place} is {pipeline.model.name}, so workers don't follow this record: start a rollout"]
     if wanted in (None, baseline.version):
         return []
+    same = [own.name for own in pipeline.shadows if pipeline.shadow_model(own) == (baseline.model, baseline.version)]
+    # A file that names the version twice is refused.
+    also = f", and take its shadow out ({same[0]}: it is not compared with itself)" if same else ""
     # The file counts again if the topic is deleted, or is another one.
     return [
         f"note      {pipeline.at('model', 'version')} is {wanted}, but workers follow the rollout's record: version "
-        f"{baseline.version}. Write {baseline.version} there; a restart is not needed"
+        f"{baseline.version}. Write {baseline.version} there{also}; a restart is not needed"
     ]
 
 

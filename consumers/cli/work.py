@@ -21,6 +21,7 @@ from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.observability.totals import Totals
 from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.signals import end_on_sigterm, stop_on_signals
+from millstream.consumers.shadow.shadow_plan import live_shadows, why_left_out
 from millstream.consumers.worker.build import build_worker
 from millstream.consumers.worker.clients import largest_outputs
 from millstream.consumers.worker.instance_id import take_instance_id
@@ -87,6 +88,9 @@ def run(args: argparse.Namespace) -> int:
             pipeline = with_baseline(pipeline, control.reader.record)
         models = fetch_models(pipeline, health, metrics, dedicated=dedicated)
         plan = make_plan(pipeline, dedicated=dedicated, models=models)
+        for shadow in live_shadows(pipeline, plan.model):
+            if shadow.dedicated is dedicated:
+                log.warning("%s", why_left_out(pipeline, shadow))
         refuse_foreign_group(pipeline.client_config(), pipeline, group_of(plan))
         instance_id = take_instance_id(args.instance_id, group=group_of(plan), bootstrap=pipeline.kafka.bootstrap)
         worker = build_worker(

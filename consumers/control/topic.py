@@ -56,6 +56,15 @@ def open_reader(
     return ControlReader(pipeline.client_config(), topic_of(pipeline), pipeline.name, RolloutDecoder(store).decode, say)
 
 
+def require_known(reader: ControlReader, pipeline: Pipeline) -> None:
+    """Raise ControlTopicError if the topic, which was read to its end, doesn't tell the state of the rollout."""
+    if reader.unknown:
+        raise ControlTopicError(
+            f"the state of the rollout of {pipeline.name} is unknown, so no version can be chosen: {reader.problem}. Write a "
+            f"new state: millstream rollout start {pipeline.named}"
+        )
+
+
 def open_writer(pipeline: Pipeline, store: SchemaStore, reader: Reader) -> ControlWriter:
     """A writer to the pipeline's control topic. Raises SchemaUnavailable: the registry does not answer."""
     topic = topic_of(pipeline)

@@ -1,6 +1,5 @@
 """Loads the shadows of a pipeline file."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,7 +8,7 @@ from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.observability.metrics import SHADOW_SKIPPED, Metrics
 from millstream.consumers.schema_store import own_schema_id
-from millstream.consumers.shadow.shadow_plan import ShadowPlan, loop_mate
+from millstream.consumers.shadow.shadow_plan import ShadowPlan, live_shadows, loop_mate
 from millstream.consumers.shadow.shadow_thread import Shadow
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.repository import ModelVersion
@@ -18,31 +17,28 @@ from millstream.schemas.comparisons import ComparisonEncoder, Variant
 from millstream.schemas.records import COMPARISON
 from millstream.schemas.store import SchemaStore
 
-log = logging.getLogger(__name__)
-
 
 def load_shadows(
     pipeline: Pipeline, models: PipelineModels, primary: ModelVersion, *, dedicated: bool
 ) -> list[ShadowPlan]:
-    """Load the models of the dedicated shadows, or of the others.
+    """Load the models of the dedicated shadows, or of the others. Those that became the primary meanwhile are left out.
 
     Raises:
-        ModelConfigError, DeviceError, PlanError: a model can't be loaded, or is the primary itself.
+        ModelConfigError, DeviceError, PlanError: a model can't be loaded, or the file itself makes it the primary, too.
         SourceUnavailable: the model repository is away, and the cache lacks a model.
     """
     plans: list[ShadowPlan] = []
+    live = live_shadows(pipeline, primary)
     for section in pipeline.shadows:
         if section.dedicated is not dedicated:
             continue
-        name, version = pipeline.shadow_model(section)
-        if (name, version) == (primary.name, primary.version):
-            same = (
-                f"{pipeline.path}: shadows: `{section.name}` is version {version} of {name}, and so is the primary: it would be "
-                f"compared with itself. Name another version."
-            )
-            if not isinstance(pipeline.wanted_version, str):
-                raise PlanError(same)
-            log.warning("%s", same)  # an alias moved to it: workers must be able to start
+        if section in live:
+            if pipeline.rollout is None and not isinstance(pipeline.wanted_version, str):
+                raise PlanError(
+                    f"{pipeline.at('shadows')}: `{section.name}` is version {primary.version} of {primary.name}, and so is the "
+                    f"primary: it would be compared with itself. Name another version, or take this shadow out."
+                )
+            continue  # an alias moved to it, or a rollout promoted it: workers must be able to start
         model = models.shadow(section)
         executor = open_executor(
             # A shadow warms up while the primary works, and CUDA can't capture a graph then.
@@ -69,6 +65,7 @@ def make_shadows(plans: Sequence[ShadowPlan], pipeline: Pipeline, store: SchemaS
             plan.section.name,
             # Unlike a prediction, a comparison can hold NaN.
             BisectingExecutor(plan.executor.run, max_events=plan.executor.max_events, allow_nan_outputs=True),
+            plan.model.id,
             plan.model.signature.inputs,
             ComparisonEncoder(
                 schema_id, pipeline.name, shadow=Variant(plan.model.name, plan.model.version, plan.section.name)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from millstream.inference.executors.interface import ModelExecutor
 from millstream.inference.repository import ModelVersion
 from millstream.pipeline.comparison_sections import Shadow as ShadowSection
+from millstream.pipeline.pipeline import Pipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,20 @@ class ShadowPlan:
     section: ShadowSection
     model: ModelVersion
     executor: ModelExecutor
+
+
+def live_shadows(pipeline: Pipeline, primary: ModelVersion) -> list[ShadowSection]:
+    """The shadows whose version is the primary's: they would be compared with themselves, so no worker runs them."""
+    return [own for own in pipeline.shadows if pipeline.shadow_model(own) == (primary.name, primary.version)]
+
+
+def why_left_out(pipeline: Pipeline, shadow: ShadowSection) -> str:
+    """What to do about one of `live_shadows`."""
+    name, version = pipeline.shadow_model(shadow)
+    return (
+        f"{pipeline.at('shadows')}: the shadow `{shadow.name}` is left out, because its version is live now: version {version} "
+        f"of {name} would be compared with itself. Take this shadow out of the file, or name another version."
+    )
 
 
 def loop_mate(model: ModelVersion, plans: Sequence[ShadowPlan]) -> ModelExecutor | None:

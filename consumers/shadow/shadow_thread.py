@@ -21,6 +21,7 @@ from millstream.consumers.shadow.sampling import sampled
 from millstream.consumers.sink.delivery import BestEffort
 from millstream.inference.executors.interface import Tensors
 from millstream.inference.features import to_tensors
+from millstream.inference.model_id import ModelId
 from millstream.inference.signature import TensorInput
 from millstream.schemas.comparisons import ComparisonEncoder, PrimaryRows
 from millstream.schemas.table import Table
@@ -50,6 +51,7 @@ class Shadow:
         self,
         name: str,
         isolation: BisectingExecutor,
+        model: ModelId,
         inputs: Sequence[TensorInput],
         encoder: ComparisonEncoder,
         *,
@@ -59,6 +61,7 @@ class Shadow:
         """Args:
         name: its name in the pipeline file. Samples of different names are independent.
         isolation: runs the model.
+        model: what it runs. Events that the same version answered are not compared.
         inputs: the model's, filled from the blocks' `features`.
         encoder: encodes the comparisons.
         sample_rate: the share of the keys in the sample.
@@ -67,12 +70,15 @@ class Shadow:
         self.name = name
         self.sample_rate = sample_rate
         self._isolation = isolation
+        self._model = model
         self._inputs = inputs
         self._encoder = encoder
         self._allow_nan = allow_nan
 
     def compare(self, answered: BatchResult, among: npt.NDArray[np.int64]) -> list[Comparison]:
         """Run the shadow on a sample of these events. `among`: rows of events with outputs of the primary, ascending."""
+        # In a rollout of the shadow's version, or behind an alias: it would be compared with itself.
+        among = among[answered.row_models.others_than(self._model, np.searchsorted(answered.rows, among))]
         ids = list(answered.batch.ids())
         keys = [key for part in answered.batch.parts for key in part.event_keys]
         mask = sampled(

@@ -4,9 +4,8 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 
-from millstream.consumers.control.errors import ControlTopicError
 from millstream.consumers.control.reader import ControlReader
-from millstream.consumers.control.topic import open_reader, require_control_topic
+from millstream.consumers.control.topic import open_reader, require_control_topic, require_known
 from millstream.consumers.errors import PlanError
 from millstream.consumers.execute.interface import Pool
 from millstream.consumers.models.pipeline_models import with_version
@@ -64,11 +63,7 @@ def read_rollout(pipeline: Pipeline, admin: Admin, retry: Retry) -> Control:
     reader = open_reader(pipeline, open_store(pipeline), say=log.warning)
     try:
         retry.call("schemas", reader.read_to_end)
-        if reader.unknown:
-            raise ControlTopicError(
-                f"the state of the rollout of {pipeline.name} is unknown, so no version can be chosen: {reader.problem}. Write a "
-                f"new state: millstream rollout start {pipeline.named}"
-            )
+        require_known(reader, pipeline)
     except BaseException:
         reader.close()
         raise

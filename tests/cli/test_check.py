@@ -57,6 +57,25 @@ def test_shadow_is_listed_with_its_inputs(tmp_path: Path, capsys: pytest.Capture
     assert lines[at + 2].startswith("compared  ")
 
 
+def test_shadow_whose_version_an_alias_made_live_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = vector_service(tmp_path, NOWHERE, with_topics=False)
+    shadow_that_takes("x")(tmp_path)
+    in_pipeline("model", version="champion")(tmp_path)
+    (tmp_path / "models" / "vector" / "aliases.yaml").write_text("champion: 2\n")
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert "shadows: the shadow `shadow` is left out, because its version is live now: version 2 of vector" in said.out
+    assert said.out.splitlines()[-1] == "ok        a worker would start"
+
+
+def test_shadow_that_is_the_only_version_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = vector_service(tmp_path, NOWHERE, with_topics=False, shadows=[{"version": 1}])
+    said = said_by_check(service, capsys, "--offline")
+    assert "`shadow` is version 1 of vector, and so is the primary" in said
+    assert "Name another version, or take this shadow out." in said
+
+
 @pytest.mark.parametrize("wanted", ["latest", "champion", 1])
 def test_version_that_an_alias_or_latest_names_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], wanted: str | int

@@ -590,7 +590,11 @@ def test_status_shows_what_autopilot_says_while_no_rollout_is_on_its_way(
 
 
 def test_commands_work_on_a_broker(
-    kafka: Broker, tmp_path: Path, run: Callable[..., str], state: Callable[[Service], Any]
+    kafka: Broker,
+    tmp_path: Path,
+    run: Callable[..., str],
+    state: Callable[[Service], Any],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     service = service_of(tmp_path, kafka)
     assert "does not exist on" in run(service, "status", code=1)
@@ -603,7 +607,11 @@ def test_commands_work_on_a_broker(
     document = yaml.safe_load(service.file.read_text("utf-8"))
     document["model"]["version"] = 4
     service.file.write_text(yaml.safe_dump(document), encoding="utf-8")
-    assert "model.version is 4, but workers follow the rollout's record" in run(service, "status")
+    told = "model.version is 4, but workers follow the rollout's record"
+    assert told in run(service, "status")
+    capsys.readouterr()
+    assert cli.run(["check", str(service.file)]) == 0
+    assert told in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("topic")
@@ -617,6 +625,14 @@ def test_the_file_that_names_another_version_than_the_promoted_one_is_told(
         assert "is 1, but workers follow the rollout's record: version 3. Write 3 there" in said
     assert "note" not in run(service, "rollback", *WHY)
     assert json.loads(run(service, "history", "--json").splitlines()[-1])["action"] == "rollback"
+
+
+@pytest.mark.usefixtures("topic")
+def test_note_says_to_take_the_shadow_of_the_promoted_version_out(tmp_path: Path, run: Callable[..., str]) -> None:
+    service = service_of(tmp_path, shadows=[{"version": 4, "name": "other"}, {"version": 3, "name": "more_trees"}])
+    run(service, "start", "3", *WHY)
+    for said in (run(service, "promote", *WHY), run(service, "status")):
+        assert "Write 3 there, and take its shadow out (more_trees: it is not compared with itself); a restart" in said
 
 
 @pytest.mark.usefixtures("topic")

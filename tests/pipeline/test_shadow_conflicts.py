@@ -27,6 +27,7 @@ def test_pipeline_without_shadows_needs_no_topics_for_them(tmp_path: Path) -> No
     ("text", "problem"),
     [
         ("shadows: [{version: 1}]", "shadows[0].version: version 1 is the primary's"),
+        ("shadows: [{version: 1}]", "Name another, or take this shadow out."),
         ("shadows: [{version: 2}, {version: 3}]", "shadows[1]: another shadow is called shadow too"),
         ("shadows: [{version: 2, name: primary}]", "shadows[0].name: primary is a role of its own"),
         (

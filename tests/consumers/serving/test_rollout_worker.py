@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from benchmarks.load import vector_events
+from millstream.consumers.cli import main as cli
 from millstream.consumers.rollout.routing import FieldOverride, route
-from tests.broker.clients import produce
+from millstream.schemas.comparisons import ComparisonDecoder
+from millstream.schemas.directory import DirectoryStore
+from millstream.schemas.records import OWN_SCHEMAS_FOLDER
+from tests.broker.clients import produce, read_all
 from tests.consumers.processes import Worker
+from tests.consumers.service import value_of
 from tests.consumers.serving.rollout_scene import (
     RolloutScene,
     is_loaded,
@@ -72,6 +78,34 @@ def test_worker_follows_a_rollout_from_the_start_to_the_promotion(kafka: Broker,
     assert {row["variant"] for row in during} == {"primary", "canary"}
     assert all(row["rollout"]["assigned"] == row["variant"] and row["rollout"]["randomised"] for row in during)
     assert all(row["rollout"]["model_ms"] > 0 for row in during)
+
+
+@pytest.mark.full
+def test_worker_that_is_killed_after_its_shadow_was_promoted_starts_again_without_the_shadow(
+    kafka: Broker, tmp_path: Path
+) -> None:
+    scene = RolloutScene(tmp_path, kafka, 1, 2, shadows=[{"version": 2, "name": "more_trees"}])
+    assert cli.run(["topics", "create", str(scene.service.file)]) == 0
+    scene.start(80, 20)
+    with Worker(scene.service.file) as worker:
+        worker.wait_ready()
+        worker.wait_for(lambda: is_loaded(worker, "canary", 2), 30, "ready with version 2")
+        scene.send(EVENTS)
+        scene.shift(0, 100, state="promoted")
+        until_revision(worker, 2)
+        scene.send(EVENTS)
+        scene.service.wait_committed()
+        worker.stop(signal.SIGKILL)
+    with Worker(scene.service.file) as worker:
+        worker.wait_ready()
+        scene.send(EVENTS)
+        assert worker.stop() == 0
+        assert worker.log.count("the shadow `more_trees` is left out, because its version is live now") == 1
+    assert {row["version"] for row in scene.predictions()[EVENTS:]} == {2}
+    assert cli.run(["check", str(scene.service.file)]) == 0
+    values = [value_of(message) for message in read_all(kafka.bootstrap, f"{scene.pipeline.name}-comparisons")]
+    pairs = ComparisonDecoder(DirectoryStore(OWN_SCHEMAS_FOLDER)).decode(values)[0].pairs
+    assert {(pair.primary.version, pair.shadow.version) for pair in pairs} <= {(1, 2)}
 
 
 @pytest.mark.full

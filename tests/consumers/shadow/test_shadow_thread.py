@@ -328,7 +328,13 @@ def doubled(inputs: Tensors) -> dict[str, Any]:
 def shadow_of(encoder: Encoded, *, sample_rate: float = 1.0, run: Callable[[Tensors], Any] = doubled) -> Shadow:
     isolation = BisectingExecutor(run, max_events=16, allow_nan_outputs=False)
     return Shadow(
-        "v2", isolation, SIGNATURE.inputs, cast("ComparisonEncoder", encoder), sample_rate=sample_rate, allow_nan=False
+        "v2",
+        isolation,
+        ModelId("m", 9),
+        SIGNATURE.inputs,
+        cast("ComparisonEncoder", encoder),
+        sample_rate=sample_rate,
+        allow_nan=False,
     )
 
 
@@ -357,6 +363,16 @@ def test_comparison_names_the_models_that_answered_its_events() -> None:
     assert encoder.models == [("n", 1), ("m", 2), ("m", 1)]
     shadow_of(encoder).compare(with_numbers(1, 2), np.array([1]))
     assert encoder.models == [("m", 1)]
+
+
+def test_events_that_the_shadows_own_version_answered_are_not_compared() -> None:
+    encoder, models = Encoded(), (ModelId("m", 1), ModelId("m", 9))
+    during = with_numbers(1, 2, 3, 4)._replace(models=models, answered_by=np.array([1, 0, 1, 0]))
+    compared = shadow_of(encoder).compare(during, np.array([0, 1, 2, 3]))
+    assert compared == [("1", b"1"), ("3", b"3")]
+    assert encoder.models == [("m", 1), ("m", 1)]
+    promoted = with_numbers(1, 2)._replace(models=(ModelId("m", 9),), answered_by=None)
+    assert shadow_of(encoder).compare(promoted, np.arange(2)) == []
 
 
 def test_features_of_several_blocks_are_taken_in_their_order() -> None:

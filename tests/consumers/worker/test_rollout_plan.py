@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from shutil import copytree
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -88,6 +89,18 @@ def test_worker_starts_with_the_version_that_the_record_makes_the_baseline(
     assert with_baseline(pipeline, None) is pipeline
     found = with_baseline(pipeline, record_of(shares, state))
     assert (found.wanted_version, found.model.name, found.named) == (version, "vector", pipeline.named)
+
+
+def test_shadow_whose_version_was_promoted_is_left_out_and_stops_no_worker(tmp_path: Path) -> None:
+    sections = {"rollout": MANUAL, "model": {"name": "vector", "version": 4}, "shadows": [{"version": 5}]}
+    service = vector_service(tmp_path, NOWHERE, with_topics=False, **sections)
+    for version in ("4", "5"):
+        copytree(tmp_path / "models" / "vector" / "1", tmp_path / "models" / "vector" / version)
+    pipeline = load_pipeline(service.file, {})
+    before = make_plan(with_baseline(pipeline, record_of((5000, 5000), "running")))
+    assert (before.model.version, [shadow.model.version for shadow in before.shadows]) == (4, [5])
+    after = make_plan(with_baseline(pipeline, record_of((0, 10_000), "promoted")))
+    assert (after.model.version, after.shadows) == (5, [])
 
 
 def test_rollout_of_another_model_is_refused_at_the_start(tmp_path: Path) -> None:
