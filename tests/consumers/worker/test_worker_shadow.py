@@ -185,6 +185,25 @@ def test_dedicated_shadow_compares_its_sample_exactly_once_over_restarts(kafka: 
     assert len(comparisons(service).ids) == len(expected)
 
 
+@pytest.mark.full
+@pytest.mark.durable
+@pytest.mark.parametrize("dedicated", [False, True])
+def test_shadow_whose_version_an_alias_made_live_stops_no_worker(
+    kafka: Broker, tmp_path: Path, *, dedicated: bool
+) -> None:
+    service = shadowed(tmp_path, kafka, NEGATE, shadow={"dedicated": dedicated})
+    service.file.write_text(service.file.read_text().replace("  version: 1\n", "  version: champion\n"))
+    (tmp_path / "models" / "number" / "aliases.yaml").write_text("champion: 2\n")
+    send(service, range(20))
+    for options in [(), ("--role", "shadow")] if dedicated else [()]:
+        with Worker(service.file, *options, "--until-idle") as worker:
+            assert worker.wait() == 0
+            left_out = worker.log.count("the shadow `shadow` is left out, because its version is live now")
+            assert left_out == (bool(options) or not dedicated)
+    assert set(answered(service)) == {f"e{number}" for number in range(20)}
+    assert comparisons(service).ids == []
+
+
 @pytest.mark.durable
 def test_role_without_a_dedicated_shadow_is_refused(kafka: Broker, tmp_path: Path) -> None:
     service = shadowed(tmp_path, kafka, NEGATE)
