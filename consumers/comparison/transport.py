@@ -1,10 +1,11 @@
-"""Faust's Kafka transport with two changes: it drops no records after a rebalance, and it folds the records of some topics.
+"""Faust's Kafka transport with three changes: it drops no records after a rebalance, folds the records of some topics, and
+commits past offsets without a message.
 
 Folding puts all records of a fetch and partition into one message. Faust runs each message in tasks of its own, which take 200
 microseconds of CPU, also with `take`. A folded record takes 5 microseconds (faust-streaming 0.15.3, records of 150 bytes).
 
-A folded message has the offset of its last record. Faust treats the offsets before it as a gap, like those that compaction
-leaves, and commits past them once the message is processed.
+A folded message has the offset of its last record. The offsets before it are a gap for Faust, like those that compaction leaves.
+Faust commits past them once the message is processed.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import faust
 from faust.transport.drivers import aiokafka as driver
 from mode.utils.queues import FlowControlEvent
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 log = logging.getLogger("faust")  # these classes' log lines are Faust's own
 FOLDED_RECORDS = 4000  # most records of one fetch
@@ -59,15 +63,24 @@ class _FoldingConsumer(driver.Consumer):
     async def _getmany(self, active_partitions: Any, timeout: float) -> Any:
         found = await super()._getmany(active_partitions=active_partitions, timeout=timeout)
         folded = self.app.folded_topics
-        messages = {
+        return {
             place: [_fold(records)] if place.topic in folded and records else records
             for place, records in found.items()
         }
-        for place, given in messages.items():
-            # Faust finds no gap after offset 0, because it tests the last offset for truth. It would commit 1 for ever.
-            if given and self._read_offset[place] == 0 and given[0].offset > 1:
-                await self._add_gap(place, 1, given[0].offset - 1)
-        return messages
+
+    async def getmany(self, timeout: float) -> AsyncIterator[tuple[Any, Any]]:
+        """Tell Faust which offsets have no message of their own, before it looks for them itself.
+
+        Faust's own gap contains the message's offset, too. This offset then stands twice among the processed ones, and a commit
+        ends there: Faust commits one message per second and partition. After offset 0, it finds no gap at all, and commits 1
+        for ever, because it tests the last offset for truth (faust-streaming 0.15.3).
+        """
+        async for place, message in super().getmany(timeout):
+            last = self._read_offset[place]
+            if last is not None and message.offset - last > 1 and self.app.topics.acks_enabled_for(message.topic):
+                self._read_offset[place] = message.offset - 1  # Faust finds no gap
+                await self._add_gap(place, last + 1, message.offset - 1)
+            yield place, message
 
 
 class _FoldingTransport(driver.Transport):
