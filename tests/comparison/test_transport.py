@@ -1,6 +1,13 @@
+from __future__ import annotations
+
 import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 pytest.importorskip("faust", reason="the comparison job's packages: make .venv/.comparison")
 
@@ -20,3 +27,82 @@ def test_records_that_wait_are_thrown_away_by_a_rebalance_and_not_by_its_end() -
         assert waiting.empty()
 
     asyncio.run(run())
+
+
+FETCHES = [
+    [range(5), range(5, 10), range(10, 15), range(15, 20)],
+    [range(1), range(1, 7), range(7, 20)],
+    [range(3), [4, 5, 7], [9], [12, 19]],  # ends of transactions have offsets, too
+]
+
+
+@pytest.mark.parametrize("fetches", FETCHES)
+@pytest.mark.parametrize("folded", [True, False])
+def test_one_commit_passes_all_fetches_that_are_done(
+    fetches: list[Sequence[int]], folded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from faust.transport.consumer import Fetcher  # noqa: PLC0415
+    from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread  # noqa: PLC0415
+    from faust.types import TP  # noqa: PLC0415
+
+    from millstream.consumers.comparison.transport import FoldingApp  # noqa: PLC0415
+
+    place, waiting, committed = TP("comparisons", 0), list(fetches), dict[Any, int]()
+
+    async def getmany(*_: Any) -> dict[Any, list[Any]]:
+        await asyncio.sleep(0)
+        return {place: [record(offset) for offset in waiting.pop(0)]} if waiting else {}
+
+    async def commit(_: Any, offsets: dict[Any, int]) -> bool:
+        committed.update(offsets)
+        return True
+
+    monkeypatch.setattr(AIOKafkaConsumerThread, "getmany", getmany)
+    monkeypatch.setattr(AIOKafkaConsumerThread, "commit", commit)
+    monkeypatch.setattr(AIOKafkaConsumerThread, "assignment", lambda _: {place})
+    monkeypatch.setattr(AIOKafkaConsumerThread, "highwater", lambda *_: 20)
+
+    async def run() -> None:
+        app = FoldingApp("comparison", store="memory://")
+        app.folded_topics = frozenset({"comparisons"} if folded else ())
+        app.producer = SimpleNamespace(flush=nothing)
+        monkeypatch.setattr(app.topics, "acks_enabled_for", lambda _: True)
+        done = asyncio.Event()
+
+        async def process(message: Any) -> None:
+            app.consumer.ack(message)
+            if message.offset == 19:
+                done.set()
+
+        app.consumer = app.transport.create_consumer(
+            process, on_partitions_revoked=nothing, on_partitions_assigned=nothing
+        )
+        app.consumer.resume_partitions({place})
+        app.consumer.resume_flow()
+        fetcher = Fetcher(app)
+        await fetcher.start()
+        await asyncio.wait_for(done.wait(), 30)
+        assert await app.consumer.commit()
+        await fetcher.stop()
+
+    asyncio.run(run())
+    assert committed == {place: 20}
+
+
+async def nothing(*_: Any) -> None: ...
+
+
+def record(offset: int) -> SimpleNamespace:
+    return SimpleNamespace(
+        topic="comparisons",
+        partition=0,
+        offset=offset,
+        timestamp=0,
+        timestamp_type=0,
+        headers=(),
+        key=None,
+        value=b"",
+        checksum=None,
+        serialized_key_size=0,
+        serialized_value_size=0,
+    )
