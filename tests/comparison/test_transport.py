@@ -65,7 +65,7 @@ def test_one_commit_passes_all_fetches_that_are_done(
     async def run() -> None:
         app = FoldingApp("comparison", store="memory://")
         app.folded_topics = frozenset({"comparisons"} if folded else ())
-        app.producer = SimpleNamespace(flush=nothing)
+        monkeypatch.setattr(app, "producer", SimpleNamespace(flush=nothing))
         monkeypatch.setattr(app.topics, "acks_enabled_for", lambda _: True)
         done = asyncio.Event()
 
