@@ -77,7 +77,8 @@ class _FoldingConsumer(driver.Consumer):
         """
         async for place, message in super().getmany(timeout):
             last = self._read_offset[place]
-            first = message.value[0].offset if place.topic in self.app.folded_topics else message.offset
+            records: Any = message.value  # of a folded message: see `_fold`
+            first = records[0].offset if place.topic in self.app.folded_topics else message.offset
             # Around a rebalance, Faust's last offset is not always that before the message. The folded records' offsets are sure.
             start = first if last is None else min(first, last + 1)
             if start < message.offset and self.app.topics.acks_enabled_for(message.topic):
