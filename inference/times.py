@@ -75,7 +75,8 @@ class Time:
             case "month":
                 return np.asarray(days.astype("M8[D]").astype("M8[M]").astype(np.int64) % 12 + 1)
             case "age":
-                seconds = event_times() / 1000 - times / _SECOND
+                # Event times have no microseconds. With those of the field, an event of the same time would have a negative age.
+                seconds = (event_times() - times // 1000) / 1000
             case _:
                 seconds = times / _SECOND
         return np.asarray(np.floor(seconds).astype(np.int64)) if self.whole else seconds

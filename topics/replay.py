@@ -269,5 +269,6 @@ def _failed(error: KafkaError) -> TopicError:
         )
     advice = ADVICE.get(error.code(), "Look at the broker's log.")
     return TopicError(
-        f"dead letters could not be replayed: {error.str()}. {advice} What was replayed before is marked."
+        f"dead letters could not be replayed: {error.str()}. {advice} What was replayed before is marked: give the same "
+        f"command again for the rest."
     )

@@ -43,7 +43,7 @@ GENERATED_README = """# {name}: a Millstream pipeline
 
 `pipeline.yaml` describes the pipeline; `models/{name}/1/config.yaml` says which event fields fill the model's inputs. Both were
 guessed from the model's file and from {count}. Lines with GUESS say what was guessed: look at each of them.
-`events.jsonl` holds the sample.
+`events.jsonl` holds these events.
 
 The commands need a Kafka broker at `127.0.0.1:9092`. To use another one, set the environment variable `KAFKA_BOOTSTRAP`.
 `millstream broker` starts one. Run in this folder:
@@ -52,11 +52,12 @@ The commands need a Kafka broker at `127.0.0.1:9092`. To use another one, set th
 {commands}
 ```
 """
+PRODUCE = ("millstream produce . events.jsonl", "write events, in another terminal")
 COMMANDS = (
     ("millstream check . --offline", "check that the file, the schemas and the model fit together"),
     ("millstream topics create .", "create the topics"),
     ("millstream work .", "run a worker; Ctrl-C drains and ends it"),
-    ("millstream produce . events.jsonl", "write events, in another terminal"),
+    PRODUCE,
     ("millstream tail . --from-beginning", "see the predictions"),
     ("millstream lag . --watch", "see how far the workers are behind"),
 )
@@ -100,7 +101,8 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
     taken = [one.options["field"] for one in (event_id, event_time) if one is not None]
     inputs = inputs_of(model, found, len(events), taken)
     files = vocabulary_files(inputs)
-    commands = _listed((PREDICT, *COMMANDS))
+    # A sample of a topic must not be written into this topic once more.
+    commands = _listed((PREDICT, *(one for one in COMMANDS if topic is None or one is not PRODUCE)))
     with new_folder(folder):
         version = folder / "models" / name / "1"
         _copy_model(model, version)
@@ -145,8 +147,9 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
 
 
 def _counted(sample: Sample) -> str:
-    """ "1 event", "20 events", "the first 200 events" where the sample may have more."""
-    return f"{'the first ' if sample.is_full else ''}{counted(len(sample.events), 'event')}"
+    """ "1 event", "20 events", "the first 200 events (`--limit` takes more)" where the sample may have more."""
+    number = counted(len(sample.events), "event")
+    return f"the first {number} (`--limit` takes more)" if sample.is_full else number
 
 
 def _not_read(model: ModelFile, name: str) -> Iterator[str]:

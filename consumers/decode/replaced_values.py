@@ -69,8 +69,11 @@ def replaceable_in(model: ModelVersion) -> dict[Source, Replaceable]:
 def _options(column: str, conversion: Conversion) -> Iterator[tuple[Literal["missing", "unknown"], str, str]]:
     """The options that replace values: each with what the model gets, and what to do if it gets nothing else."""
     if (missing := conversion.in_place_of_null) is not None:
-        renamed = "the store renamed it" if looked_up(column) is not None else "the producer renamed it"
-        yield "missing", _written(missing), f"If {renamed}, write its new name in the mapping."
+        advice = "If the store renamed it, write its new name in the mapping."
+        if looked_up(column) is None:
+            page = "millstream docs models#a-field-that-is-renamed"
+            advice = f"If the producer renamed it, write its new name in the mapping (`{page}`)."
+        yield "missing", _written(missing), advice
     vocabulary = conversion.converter
     if isinstance(vocabulary, Vocabulary) and vocabulary.unknown is not None:
         listed = f"If it is not the one that the model was trained with, correct {vocabulary.source}."

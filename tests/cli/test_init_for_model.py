@@ -199,7 +199,10 @@ def test_sample_comes_from_a_topic(
     file = model(tmp_path / "m.onnx", [("X", TensorProto.FLOAT, [2])])
     pipeline, _ = made(tmp_path / "topic", "--model", file, "--sample-topic", topic)
     assert pipeline["input"]["topics"] == [topic]
-    assert "guessed from 20 events" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "guessed from 20 events" in said
+    assert "millstream produce" not in said  # it would write the sample into the topic once more
+    assert "millstream produce" not in (tmp_path / "topic" / "README.md").read_text("utf-8")
 
 
 def zipped(name: str) -> bytes:
@@ -480,8 +483,8 @@ def test_counts_are_those_of_the_sample(tmp_path: Path, capsys: pytest.CaptureFi
     file = model(tmp_path / "m.onnx", [("list", TensorProto.FLOAT, ["n"])])
     own = write_events(tmp_path, [{"id": f"e{number}", "list": [1.5]} for number in range(4)])
     for limit, told, why in (
-        (1, "the first 1 event", "it is in the only event"),
-        (3, "the first 3 events", "all 3 events have it, and all differ"),
+        (1, "the first 1 event (`--limit` takes more)", "it is in the only event"),
+        (3, "the first 3 events (`--limit` takes more)", "all 3 events have it, and all differ"),
         (5, "4 events", "all 4 events have it, and all differ"),
     ):
         folder = tmp_path / f"limit{limit}"

@@ -147,7 +147,7 @@ def part_of(moment: datetime, part: str, event_time: int, *, whole: bool) -> Any
         case "month":
             return moment.month
         case "age":
-            seconds = event_time / 1000 - microseconds(moment) / 1_000_000
+            seconds = (event_time - microseconds(moment) // 1000) / 1000
         case _:
             seconds = microseconds(moment) / 1_000_000
     return math.floor(seconds) if whole else seconds

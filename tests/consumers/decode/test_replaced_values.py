@@ -82,7 +82,7 @@ def test_field_that_goes_away_is_told_once_with_what_to_do(noting: Noting) -> No
     assert said == (
         f"customer.age was absent or null in {WINDOW} of the last {WINDOW} events; the model gets nan instead, as "
         f"`missing` says in model m version 1 ({noting.folder / 'config.yaml'}:3). If the producer renamed it, "
-        "write its new name in the mapping."
+        "write its new name in the mapping (`millstream docs models#a-field-that-is-renamed`)."
     )
 
 
