@@ -104,7 +104,7 @@ def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
     refusal = check_answers(plan)
     console.print(f"warm-up   {_ran(plan) if refusal is None else f'refused: {refusal}'}", markup=False)
     # A worker loads either the dedicated shadows or the others.
-    live = live_shadows(pipeline, plan.model)
+    live = live_shadows(pipeline, plan.model.id)
     sections = [section for section in pipeline.shadows if section not in live]
     shadows = [plan.models.shadow(section) for section in sections]
     for section in live:

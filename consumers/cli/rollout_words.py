@@ -23,6 +23,8 @@ from millstream.consumers.rollout.record import RolloutRecord
 from millstream.consumers.rollout.rounded import about, span
 from millstream.consumers.rollout.slots import percent
 from millstream.consumers.rollout.steps import Steps, following_step, listed_commands
+from millstream.consumers.shadow.shadow_plan import live_shadows
+from millstream.inference.model_id import ModelId
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable
 from millstream.pipeline.rollout_section import BASELINE, Rollout
@@ -363,9 +365,9 @@ def file_notes(pipeline: Pipeline, record: RolloutRecord) -> list[str]:
         return [f"note      {place} is {pipeline.model.name}, so workers don't follow this record: start a rollout"]
     if wanted in (None, baseline.version):
         return []
-    same = [own.name for own in pipeline.shadows if pipeline.shadow_model(own) == (baseline.model, baseline.version)]
+    same = live_shadows(pipeline, ModelId(baseline.model, baseline.version))
     # A file that names the version twice is refused.
-    also = f", and take its shadow out ({same[0]}: it is not compared with itself)" if same else ""
+    also = f", and take its shadow out ({same[0].name}: it is not compared with itself)" if same else ""
     # The file counts again if the topic is deleted, or is another one.
     return [
         f"note      {pipeline.at('model', 'version')} is {wanted}, but workers follow the rollout's record: version "

@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
             pipeline = with_baseline(pipeline, control.reader.record)
         models = fetch_models(pipeline, health, metrics, dedicated=dedicated)
         plan = make_plan(pipeline, dedicated=dedicated, models=models)
-        for shadow in live_shadows(pipeline, plan.model):
+        for shadow in live_shadows(pipeline, plan.model.id):
             if shadow.dedicated is dedicated:
                 log.warning("%s", why_left_out(pipeline, shadow))
         refuse_foreign_group(pipeline.client_config(), pipeline, group_of(plan))

@@ -28,7 +28,7 @@ def load_shadows(
         SourceUnavailable: the model repository is away, and the cache lacks a model.
     """
     plans: list[ShadowPlan] = []
-    live = live_shadows(pipeline, primary)
+    live = live_shadows(pipeline, primary.id)
     for section in pipeline.shadows:
         if section.dedicated is not dedicated:
             continue

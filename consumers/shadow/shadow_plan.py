@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from millstream.inference.executors.interface import ModelExecutor
+from millstream.inference.model_id import ModelId
 from millstream.inference.repository import ModelVersion
 from millstream.pipeline.comparison_sections import Shadow as ShadowSection
 from millstream.pipeline.pipeline import Pipeline
@@ -18,9 +19,9 @@ class ShadowPlan:
     executor: ModelExecutor
 
 
-def live_shadows(pipeline: Pipeline, primary: ModelVersion) -> list[ShadowSection]:
+def live_shadows(pipeline: Pipeline, primary: ModelId) -> list[ShadowSection]:
     """The shadows whose version is the primary's: they would be compared with themselves, so no worker runs them."""
-    return [own for own in pipeline.shadows if pipeline.shadow_model(own) == (primary.name, primary.version)]
+    return [own for own in pipeline.shadows if pipeline.shadow_model(own) == primary]
 
 
 def why_left_out(pipeline: Pipeline, shadow: ShadowSection) -> str:

@@ -102,6 +102,16 @@ class ClosingJob:
         """After `send`: write the first changes of the changelog."""
         apply(self.chunks[source], self.joins[source].clean_up(source), most)
 
+    def close_everywhere(self, windows: int, newer: int) -> None:
+        """All partitions delete the windows up to this one, get a comparison in a newer one, and the merge reads that."""
+        for source in range(SOURCES):
+            self.close(source, windows)
+            self.send(source)
+            self.clean_up(source)
+            self.compare(source, newer)
+            self.send(source)
+        self.deliver()
+
     def deliver(self, most: int = ALL) -> None:
         """The merge reads the next parts."""
         for packed in self.sent[self.read :][:most]:

@@ -118,13 +118,7 @@ def with_closed_part(folder: Path) -> World:
     for window in (1, 50):
         for source in range(3):
             job.compare(source, window)
-    for source in range(3):
-        job.close(source, 10)
-        job.send(source)
-        job.clean_up(source)
-        job.compare(source, 50)
-        job.send(source)
-    job.deliver()
+    job.close_everywhere(10, newer=50)
     return world
 
 
