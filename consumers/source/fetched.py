@@ -27,6 +27,7 @@ FUNCTIONS = (  # the functions that `fetched.c` calls, in the order of its struc
     "rd_kafka_queue_destroy",
     "rd_kafka_consume_batch_queue",
     "rd_kafka_message_timestamp",
+    "rd_kafka_message_leader_epoch",
     "rd_kafka_message_detach_headers",
     "rd_kafka_header_get_all",
     "rd_kafka_headers_destroy",

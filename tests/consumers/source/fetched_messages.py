@@ -46,12 +46,19 @@ class Message:
     value: bytes | None
     headers: list[tuple[bytes, bytes | None]]  # names as librdkafka has them: any bytes without a zero
     error: int
+    leader_epoch: int = 0  # -1: of a batch older than version 2, where nothing follows a value
 
 
 class Library:
     """Takes librdkafka's place: messages in memory, and the functions that are asked about them."""
 
-    def __init__(self, messages: Sequence[Message]) -> None:
+    def __init__(self, messages: Sequence[Message], *, values_apart: bool = False) -> None:
+        """Args:
+        messages: what it has fetched.
+        values_apart: whether values are copies with a zero byte behind them, as if librdkafka had taken them out of the
+            broker's answer.
+        """
+        self._values_apart = values_apart
         self._names = [ctypes.create_string_buffer(name.encode()) for name in TOPICS]
         self._topics = {ctypes.addressof(buffer): buffer.value for buffer in self._names}
         self._kept: list[Any] = []
@@ -66,6 +73,7 @@ class Library:
         size = ctypes.POINTER(ctypes.c_size_t)
         self._functions = [
             ctypes.CFUNCTYPE(ctypes.c_int64, pointer, number)(self._timestamp),
+            ctypes.CFUNCTYPE(ctypes.c_int32, pointer)(lambda address: self._of[address].leader_epoch),
             ctypes.CFUNCTYPE(ctypes.c_int, pointer, out)(self._detach_headers),
             ctypes.CFUNCTYPE(ctypes.c_int, pointer, ctypes.c_size_t, out, out, size)(self._header),
             ctypes.CFUNCTYPE(None, pointer)(self._destroy_headers),
@@ -88,9 +96,17 @@ class Library:
         topic = ctypes.addressof(self._names[TOPICS.index(message.topic)])
         value, key = message.value or b"", message.key or b""
         return CMessage(
-            *(message.error, topic, message.partition, self._address(message.value), len(value)),
+            *(message.error, topic, message.partition, self._address(self._placed(message)), len(value)),
             *(self._address(message.key), len(key), message.offset, None),
         )
+
+    def _placed(self, message: Message) -> bytes | None:
+        """The value and what lies behind it in memory: in the broker's answer, the number of headers, if they can follow."""
+        if not message.value:
+            return message.value if message.value is None else b"\0"  # librdkafka's own empty text
+        if message.leader_epoch < 0:
+            return message.value + b"\0"  # the next message begins with its offset
+        return message.value + bytes([0 if self._values_apart else len(message.headers)])
 
     def _timestamp(self, address: int, kind: Any) -> int:
         message: Message = self._of[address]

@@ -34,6 +34,7 @@ MESSAGES = st.lists(
         value=BYTES,
         headers=st.lists(st.tuples(NAMES, BYTES), max_size=2),
         error=st.sampled_from([0, 0, 0, -191, 3]),
+        leader_epoch=st.sampled_from([-1, 0, 7]),
     ),
     min_size=1,
     max_size=8,
@@ -64,3 +65,10 @@ def test_columns_hold_what_the_messages_held(messages: list[Message]) -> None:
     assert library.given_back == library.addresses.tolist()
     assert library.most_detached <= 1, "librdkafka's parsed headers of several records were in memory at once"
     assert library.kept_headers == 0
+
+
+def test_headers_are_read_even_if_values_are_not_where_they_are_expected() -> None:
+    messages = [Message("in", 0, offset, 0, 1, None, b"value", [(b"name", b"1")], 0) for offset in range(3)]
+    library = Library(messages, values_apart=True)
+    records, _ = library.copier().take(library.addresses)
+    assert [row[-1] for row in rows(records)] == [[("name", b"1")]] * 3

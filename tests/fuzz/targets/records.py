@@ -58,6 +58,7 @@ def _message(rng: Random) -> dict[str, Any]:
         "offset": rng.choice([0, 5, 2**31, 2**63 - 1, rng.randrange(10**9)]),
         "timestamp": rng.choice([-1, 0, 1_700_000_000_000, 2**63 - 1, -(2**63), rng.choice(EDGES)]),
         "timestamp_type": rng.randrange(3),
+        "leader_epoch": rng.choice([-1, 0, 2**31 - 1]),
         "key": _bytes(rng),
         "value": _bytes(rng),
         "headers": [(_name(rng), _bytes(rng)) for _ in range(rng.choice([0, 0, 1, 2, 40]))],
