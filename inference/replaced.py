@@ -1,5 +1,7 @@
-"""Counts the values that a model gets in place of the events' own: `missing` for absent ones, and `unknown` for those that are in
-no entry of a vocabulary.
+"""Counts the values that stand in place of the events' own.
+
+For a model, these are `missing` in place of absent values, and `unknown` in place of those that are no entry of a vocabulary. For
+Millstream itself, they stand in place of absent times and costs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,15 +24,16 @@ class Source(NamedTuple):
     """What is replaced."""
 
     field: str  # the column of the field
-    option: Literal["missing", "unknown"]  # the option that replaces its values
+    # The option of a model's input that replaces its values, or of the pipeline file that names the field.
+    option: Literal["missing", "unknown", "event_time", "cost"]
 
 
 # A tuple, because a frozen dataclass takes longer to create, and each block may need many.
 class Replaced(NamedTuple):
     """How many values of a source were replaced."""
 
-    number: int  # for `missing`: events without the field's value; for `unknown`: values
-    of: int  # for `unknown`: all values; for `missing`, `Replacements.events` says it
+    number: int  # for `unknown`: values; otherwise events without the field's value
+    of: int  # for `unknown`: all values; otherwise `Replacements.events` says it
     examples: tuple[str, ...] = ()  # of `unknown`: some values
 
     def plus(self, other: "Replaced") -> "Replaced":
@@ -45,7 +48,7 @@ class Replacements:
     events: int = 0
     sources: Mapping[Source, Replaced] = field(
         default_factory=dict
-    )  # without those of `missing` that were replaced nowhere
+    )  # those other than `unknown` only if something was replaced
 
     def __add__(self, other: "Replacements") -> "Replacements":
         """Of all events of both."""
@@ -56,7 +59,7 @@ class Replacements:
 
     def out_of(self, source: Source) -> int:
         """The number of values that could be replaced."""
-        return self.events if source.option == "missing" else self.sources[source].of
+        return self.sources[source].of if source.option == "unknown" else self.events
 
 
 def missing_in(table: Table, inputs: Sequence[TensorInput]) -> dict[Source, Replaced]:
@@ -69,6 +72,16 @@ def missing_in(table: Table, inputs: Sequence[TensorInput]) -> dict[Source, Repl
                 continue
             if count := int(np.count_nonzero(lacking)):
                 found[Source(name, "missing")] = Replaced(count, events)
+    return found
+
+
+def absent_in(table: Table, sources: Sequence[Source]) -> dict[Source, Replaced]:
+    """The events that lack these fields, which Millstream itself reads."""
+    found = {}
+    for source in sources:
+        valid = table[source.field].valid
+        if valid is not None and (count := len(valid) - int(np.count_nonzero(valid))):
+            found[source] = Replaced(count, len(valid))
     return found
 
 

@@ -150,7 +150,8 @@ class Input(Section):
         None,
         description="Path of the field that says when the event happened: milliseconds since 1970 (UTC), an Avro timestamp, "
         "or text in ISO 8601 (without a zone: UTC). "
-        "Ages and windows of comparisons count from it. Without it the record's timestamp counts.",
+        "Ages and windows of comparisons count from it. Without this option, the record's timestamp counts. It also counts for "
+        "an event whose field is absent or null, which Millstream counts and reports (`millstream docs models#replaced-values`).",
     )
     event_time_format: Literal["iso8601", "seconds", "milliseconds", "microseconds"] | None = Field(
         None,
@@ -396,7 +397,9 @@ class Batch(Section):
     cost: Text | None = Field(
         None,
         description="Path of the field that says what an event costs the model: a number (rounded up), or a text, or a list of "
-        "numbers or texts, whose length counts. With `max_cost`, for models whose work depends on the length of their inputs.",
+        "numbers or texts, whose length counts. With `max_cost`, for models whose work depends on the length of their inputs. "
+        "An event whose field is absent or null costs 0, which Millstream counts and reports "
+        "(`millstream docs models#replaced-values`).",
     )
     max_cost: Annotated[int, Field(ge=1, le=2**40)] | None = Field(
         None, description="Most that a batch's events cost together. An event that costs more is a batch of its own."

@@ -110,9 +110,10 @@ def _first_hints(hints: Sequence[str]) -> Iterator[str]:
 
 def _missing_fields(plan: Plan) -> MissingFields:
     """Counts the fields that events without a schema lack: `check` finds what a schema lacks."""
-    instead = {
-        source.field: words.instead for source, words in plan.decoder.replaceable.items() if source.option == "missing"
-    }
+    instead: dict[str, str] = {}
+    for source, words in plan.decoder.replaceable.items():
+        if source.option != "unknown":  # one field may be the time, the cost and a feature
+            instead[source.field] = "; ".join(filter(None, (instead.get(source.field), words.instead)))
     lists = [field for entry in plan.model.signature.inputs if entry.array for field in entry.fields]
     return MissingFields(_paths(plan) if plan.reader is None else (), instead, lists)
 
@@ -168,8 +169,8 @@ def _stated_id(row: Mapping[str, Any], path: str) -> str | None:
 
 def _paths(plan: Plan) -> list[str]:
     """The paths that the pipeline and its model read, each once."""
-    own = plan.pipeline.input
-    named = [own.event_id, own.event_time, *(field for entry in plan.model.signature.inputs for field in entry.fields)]
+    own = [plan.pipeline.input.event_id, plan.pipeline.input.event_time, plan.pipeline.batch.cost]
+    named = [*own, *(field for entry in plan.model.signature.inputs for field in entry.fields)]
     return list(dict.fromkeys(path for path in named if path is not None and looked_up(path) is None))
 
 

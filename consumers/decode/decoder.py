@@ -15,7 +15,7 @@ from millstream.consumers.record_headers import RecordHeaders
 from millstream.consumers.records import rows_in
 from millstream.inference.executors.interface import Inputs, join_rows
 from millstream.inference.features import Features, to_tensors
-from millstream.inference.replaced import Replacements, Source
+from millstream.inference.replaced import Replacements, Source, absent_in
 from millstream.inference.signature import Signature
 from millstream.schemas.arrays import Ints
 from millstream.schemas.column import Column, ListColumn, NumberColumn, StringColumn
@@ -104,6 +104,7 @@ class BlockDecoder:
         """
         self.lookups = lookups
         self.replaceable = replaceable or {}
+        self._own = [source for source in self.replaceable if source.option in {"event_time", "cost"}]
         self._decoder = decoder
         self._fields = fields
         self._fill = fill or partial(to_tensors, inputs=signature.inputs)
@@ -202,9 +203,14 @@ class BlockDecoder:
             costs=None if fields.cost is None else costs_of(table[fields.cost]),
             features=table.select(self._keep) if self._keep else None,
             tensors=fitted.tensors,
-            replaced=fitted.replaced,
+            replaced=self._replaced(table, fitted.replaced),
         )
         return events if len(fitted.rows) == len(rows) else events.kept(fitted.rows)
+
+    def _replaced(self, table: Table, of_model: Replacements) -> Replacements:
+        """What was replaced in these events. `of_model`: without the fields that Millstream itself uses."""
+        own = absent_in(table, self._own)
+        return Replacements(of_model.events, {**of_model.sources, **own}) if own else of_model
 
     def _with_ids(self, part: Part, rejected: dict[int, Rejection]) -> Part:
         """Leave out the events whose ID is null, and add them to `rejected`."""

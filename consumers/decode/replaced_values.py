@@ -1,7 +1,8 @@
-"""Counts the values that the model gets in place of the events' own, and warns once nearly all values of a field are replaced.
+"""Counts the values that stand in place of the events' own, and warns once nearly all values of a field are replaced.
 
 A field that a producer renames looks like one that is absent. With `missing` beside it, no event is rejected, and predictions
-become wrong silently. So it is for values that no entry of a vocabulary is, with `unknown`.
+become wrong silently. So it is for values that no entry of a vocabulary is, with `unknown`; and events without the field of their
+time or cost get another time or cost.
 """
 
 import logging
@@ -11,12 +12,19 @@ from math import inf
 from typing import Final, Literal, NamedTuple
 
 from millstream.consumers.observability.metric import Metric
-from millstream.consumers.observability.metrics import MISSING_VALUES, UNKNOWN_VALUES, Metrics
+from millstream.consumers.observability.metrics import (
+    MISSING_COSTS,
+    MISSING_EVENT_TIMES,
+    MISSING_VALUES,
+    UNKNOWN_VALUES,
+    Metrics,
+)
 from millstream.consumers.observability.seldom import LOG_INTERVAL
 from millstream.inference.conversions import Conversion, Missing
 from millstream.inference.replaced import Replaced, Replacements, Source
 from millstream.inference.repository import ModelVersion
 from millstream.inference.vocabulary import Vocabulary
+from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable
 from millstream.schemas.lookup_columns import looked_up
 from millstream.schemas.wording import shown
@@ -29,21 +37,27 @@ WINDOW: Final = 200
 FEWEST_VALUES: Final = 100  # of a vocabulary's field in a window: it may be absent in most events
 NEARLY_ALL: Final = 0.99  # of the values of a window
 MOST: Final = 0.9  # fewer than this, and the field is there again
-_METRICS: Mapping[str, Metric] = {"missing": MISSING_VALUES, "unknown": UNKNOWN_VALUES}
+_METRICS: Mapping[str, Metric] = {
+    "missing": MISSING_VALUES,
+    "unknown": UNKNOWN_VALUES,
+    "event_time": MISSING_EVENT_TIMES,
+    "cost": MISSING_COSTS,
+}
+_RENAMED: Final = "millstream docs models#a-field-that-is-renamed"
 
 
 class Replaceable(NamedTuple):
     """A field whose values may be replaced, in words."""
 
-    model: str
     field: str  # the path, or the field of a look-up
-    instead: str  # what the model gets, and why
+    instead: str  # what stands in place of the values, and why
     advice: str
+    labels: tuple[str, ...]  # of the metric
 
     def text(self, source: Source, replaced: Replaced, of: str) -> str:
         """Says what was replaced. `of`: how many values there were, such as `the last 1,000`."""
         found = f"{replaced.number:,} of {of}"
-        if source.option == "missing":
+        if source.option != "unknown":
             return f"{self.field} was absent or null in {found} events; {self.instead}. {self.advice}"
         examples = ", ".join(map(shown, replaced.examples))
         return f"{self.field}: {found} values are no entry of the vocabulary, such as {examples}; {self.instead}. {self.advice}"
@@ -56,14 +70,27 @@ def replaceable_in(model: ModelVersion) -> dict[Source, Replaceable]:
         place = entry.mapped_at or model.place_at(entry.line)
         for column, conversion in entry.converted_fields:
             for option, instead, advice in _options(column, conversion):
-                words = Replaceable(
-                    model.name,
-                    _name(column),
-                    f"the model gets {instead} instead, as `{option}` says in {place}",
-                    advice,
-                )
+                field = _name(column)
+                reason = f"the model gets {instead} instead, as `{option}` says in {place}"
+                words = Replaceable(field, reason, advice, (model.name, field))
                 found.setdefault(Source(column, option), words)
     return found
+
+
+def replaceable_own(pipeline: Pipeline) -> dict[Source, Replaceable]:
+    """What Millstream itself replaces, of the fields that the pipeline file names."""
+    found: dict[Source, Replaceable] = {}
+    if (field := pipeline.input.event_time) is not None:
+        instead = "the record's timestamp is the event's time instead"
+        found[Source(field, "event_time")] = _own(field, instead, pipeline.at("input", "event_time"))
+    if (field := pipeline.batch.cost) is not None:
+        instead = "the event's cost is 0 instead, so that `batch.max_cost` doesn't limit it"
+        found[Source(field, "cost")] = _own(field, instead, pipeline.at("batch", "cost"))
+    return found
+
+
+def _own(field: str, instead: str, place: str) -> Replaceable:
+    return Replaceable(field, instead, f"If the producer renamed it, write its new name ({place}; `{_RENAMED}`).", ())
 
 
 def _options(column: str, conversion: Conversion) -> Iterator[tuple[Literal["missing", "unknown"], str, str]]:
@@ -71,8 +98,7 @@ def _options(column: str, conversion: Conversion) -> Iterator[tuple[Literal["mis
     if (missing := conversion.in_place_of_null) is not None:
         advice = "If the store renamed it, write its new name in the mapping."
         if looked_up(column) is None:
-            page = "millstream docs models#a-field-that-is-renamed"
-            advice = f"If the producer renamed it, write its new name in the mapping (`{page}`)."
+            advice = f"If the producer renamed it, write its new name in the mapping (`{_RENAMED}`)."
         yield "missing", _written(missing), advice
     vocabulary = conversion.converter
     if isinstance(vocabulary, Vocabulary) and vocabulary.unknown is not None:
@@ -124,8 +150,7 @@ class ReplacedValues:
             self._window, self._is_first = Replacements(), False
 
     def _count(self, source: Source, values: int) -> None:
-        words = self._sources[source]
-        self._metrics.count(_METRICS[source.option], values, words.model, words.field)
+        self._metrics.count(_METRICS[source.option], values, *self._sources[source].labels)
 
     def _judge(self, window: Replacements) -> None:
         self._replaced &= window.sources.keys()

@@ -156,6 +156,16 @@ INVALID_DEADLINES = Metric(
     "counter",
     "Events whose deadline header (`input.deadline_header`) is not a number of milliseconds; they have no deadline.",
 )
+MISSING_EVENT_TIMES = Metric(
+    "millstream_missing_event_times_total",
+    "counter",
+    "Events whose time (the field of `input.event_time`) was absent or null, so that the record's timestamp is their time.",
+)
+MISSING_COSTS = Metric(
+    "millstream_missing_costs_total",
+    "counter",
+    "Events whose cost (the field of `batch.cost`) was absent or null, so that their cost is 0.",
+)
 MISSING_VALUES = Metric(
     "millstream_missing_values_total",
     "counter",
@@ -286,7 +296,8 @@ READY = Metric(
 
 ALL = (
     *(RECORDS_READ, TOMBSTONES, PREDICTIONS, DEAD_LETTERS, SKIPPED, REVOKED_DROPPED),
-    *(INTERNAL_ERRORS, INVALID_DEADLINES, MISSING_VALUES, UNKNOWN_VALUES),
+    *(INTERNAL_ERRORS, INVALID_DEADLINES),
+    *(MISSING_EVENT_TIMES, MISSING_COSTS, MISSING_VALUES, UNKNOWN_VALUES),
     *(BATCHES, BATCH_EVENTS, BATCH_FILL, STAGE_SECONDS, END_TO_END),
     *(FEATURE_LOOKUPS, FEATURE_AGE, TRANSACTIONS),
     *(SERVING_MODEL, MODEL_RELOADS, MODEL_RELOAD_ERROR),

@@ -24,6 +24,8 @@ _PLAIN = {
     "predicted": m.PREDICTIONS,
     "tombstones": m.TOMBSTONES,
     "compared by shadows": m.COMPARISONS,
+    "missing event times": m.MISSING_EVENT_TIMES,
+    "missing costs": m.MISSING_COSTS,
 }
 """Counts without reasons."""
 _BY_REASON = {"dead letters": m.DEAD_LETTERS, "skipped": m.SKIPPED, "not compared by shadows": m.SHADOW_SKIPPED}
@@ -38,6 +40,8 @@ _ORDER = (
     _UNDONE,
     "compared by shadows",
     "not compared by shadows",
+    "missing event times",
+    "missing costs",
     *_BY_FIELD,
 )
 _ALWAYS = _ORDER[:2]  # shown if they are 0, too

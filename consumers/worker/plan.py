@@ -22,7 +22,7 @@ from millstream.consumers.decode.named_fields import (
     time_format,
 )
 from millstream.consumers.decode.path_types import PathTypes
-from millstream.consumers.decode.replaced_values import replaceable_in
+from millstream.consumers.decode.replaced_values import replaceable_in, replaceable_own
 from millstream.consumers.errors import PlanError
 from millstream.consumers.flow.in_flight import record_cost_of
 from millstream.consumers.models.pipeline_models import PipelineModels
@@ -111,7 +111,7 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False, models: PipelineMo
         allow_nan=pipeline.model.allow_nan,
         keep=list(dict.fromkeys([*shadow_fields(shadows), *include, *ages, *override_fields(pipeline)])),
         lookups=lookups,
-        replaceable=replaceable_in(model),
+        replaceable=replaceable_in(model) | replaceable_own(pipeline),
         fill=model.several.inputs.fill if isinstance(model, CombinedVersion) else None,
     )
     included = {field: decoder.columns[field] for field in include} | ages

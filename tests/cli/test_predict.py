@@ -420,6 +420,43 @@ def test_field_of_a_schema_that_is_null_in_all_events_is_told(
     )
 
 
+def test_time_and_cost_that_all_events_lack_are_told_with_what_stands_instead(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, events, file = reading_one(tmp_path, "x", [{"x": 1, "happened_at": 5}, {"x": 2, "happened_at": 6}])
+    text = file.read_text().replace("event_id: id", "event_id: id\n  event_time: happened")
+    file.write_text(f"{text}\nbatch: {{cost: size, max_cost: 9}}\n")
+    absent, no_cost = "was missing or null in 2 of 2 events", "the event's cost is 0 instead, so that `batch.max_cost`"
+    assert warnings(capsys, file, events) == [
+        f"warning: field happened {absent}; the record's timestamp is the event's time instead. Did you mean `happened_at`?",
+        f"warning: field size {absent}; {no_cost} doesn't limit it.",
+    ]
+
+
+def test_time_of_a_schema_that_is_null_in_all_events_is_told_with_the_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, events, file = reading_one(tmp_path, "x", [{"x": 1, "at": None}, {"x": 2, "at": None}])
+    schema = tmp_path / "schemas" / "1-number-event.avsc"
+    at = {"name": "at", "type": ["null", "long"], "default": None}
+    schema.write_text(
+        json.dumps(
+            json.loads(schema.read_text())
+            | {"fields": [{"name": "id", "type": "string"}, {"name": "x", "type": "double"}, at]}
+        )
+    )
+    file.write_text(
+        file.read_text().replace("format: json", "format: json\n  schema: number-event\n  event_time: at", 1)
+    )
+    [warning] = warnings(capsys, file, events)
+    line = file.read_text().splitlines().index("  event_time: at") + 1
+    assert warning == (
+        "warning: at was absent or null in 2 of 2 events; the record's timestamp is the event's time instead. If the producer "
+        f"renamed it, write its new name ({file}:{line}: input.event_time; "
+        "`millstream docs models#a-field-that-is-renamed`)."
+    )
+
+
 def test_vocabulary_that_has_none_of_the_values_is_told_with_some_and_its_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
-from millstream.consumers.decode.replaced_values import FEWEST_VALUES, WINDOW, ReplacedValues, replaceable_in
+from millstream.consumers.decode.replaced_values import (
+    FEWEST_VALUES,
+    WINDOW,
+    Replaceable,
+    ReplacedValues,
+    replaceable_in,
+)
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.observability.seldom import LOG_INTERVAL
 from millstream.inference.conversions import Conversion
@@ -18,6 +24,7 @@ from millstream.inference.replaced import Replaced, Replacements, Source
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import Signature, TensorInput
 from millstream.inference.vocabulary import Vocabulary
+from millstream.schemas.column import column_of
 from tests.consumers.in_memory import NumberDecoder, polled
 from tests.consumers.isolating import isolating_decoder
 
@@ -150,3 +157,32 @@ def test_decoded_events_are_counted(tmp_path: Path) -> None:
         assert block.replaced.sources == {NUMBER: Replaced(1, len(block.good))}
     labels = {"pipeline": "p", "model": "m", "field": "number"}
     assert metrics.registry.get_sample_value("millstream_missing_values_total", labels) == 2
+
+
+def test_events_without_their_time_or_cost_are_counted_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    entry = TensorInput("x", ("number",), False, "float32", (1,))
+    model = ModelVersion("m", 1, tmp_path / "model.onnx", "onnx", Signature((entry,), ()), ())
+    extra = {
+        name: lambda numbers: column_of([None if n == 1 else 7 for n in numbers], "int64") for name in ("at", "size")
+    }
+    own = {
+        Source("at", "event_time"): Replaceable("at", "another time", "Look.", ()),
+        Source("size", "cost"): Replaceable("size", "no cost", "Look.", ()),
+    }
+    fields = EventFields(None, "at", cost="size")
+    decoder = BlockDecoder(NumberDecoder(extra), fields, model.signature, allow_nan=False, replaceable=own)
+    metrics = Metrics("p")
+    stage = isolating_decoder(decoder, metrics)
+    for values in ([b"2"] * WINDOW, [b"1", b"2", b"x"]):
+        list(stage.blocks(polled(values)))
+    for name in ("event_times", "costs"):
+        assert metrics.registry.get_sample_value(f"millstream_missing_{name}_total", {"pipeline": "p"}) == 1
+    list(stage.blocks(polled([b"2"] * WINDOW)))
+    assert not caplog.records
+    list(stage.blocks(polled([b"1"] * WINDOW)))
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{name} was absent or null in {WINDOW} of the last {WINDOW} events; {instead}. Look."
+        for name, instead in (("at", "another time"), ("size", "no cost"))
+    ]

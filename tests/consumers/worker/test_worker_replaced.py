@@ -1,4 +1,4 @@
-"""A producer that renames a field of running workers: nothing is rejected, and the log says it."""
+"""A producer that renames fields of running workers: nothing is rejected, and the log says it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 
 from tests.consumers.processes import Worker
 from tests.consumers.python_service import python_service
+from tests.consumers.service import value_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,32 +20,38 @@ if TYPE_CHECKING:
 EVENTS = 1000
 
 
-def test_field_that_is_renamed_while_a_worker_runs_is_in_its_log_metrics_and_totals(
+def test_fields_that_are_renamed_while_a_worker_runs_are_in_its_log_metrics_and_totals(
     kafka: Broker, tmp_path: Path
 ) -> None:
-    options = {"format": "json", "event_id": "id"}
+    options = {"format": "json", "event_id": "id", "event_time": "at"}
     service = python_service(tmp_path, kafka, "return {'y': -inputs['x']}", input=options)
     config = tmp_path / "models" / "number" / "1" / "config.yaml"
     config.write_text(config.read_text().replace("fields: [x]", "fields: [{field: x, missing: 0}]"))
     producer = Producer({"bootstrap.servers": service.bootstrap})
 
-    def send(name: str) -> None:
+    def send(name: str, time: str) -> None:
         for number in range(EVENTS):
-            producer.produce(service.inputs[0], json.dumps({"id": f"{name}{number}", name: 1}).encode(), partition=0)
+            producer.produce(
+                service.inputs[0], json.dumps({"id": f"{name}{number}", name: 1, time: 5}).encode(), partition=0
+            )
         assert producer.flush(30) == 0
 
     with Worker(service.file) as worker:
-        send("x")
+        send("x", "at")
         service.wait_written(EVENTS)
         assert "absent" not in worker.log
-        send("y")
+        send("y", "happened_at")
         service.wait_written(2 * EVENTS)
         assert worker.metrics()["millstream_missing_values_total{field=x,model=number}"] == EVENTS
+        assert worker.metrics()["millstream_missing_event_times_total"] == EVENTS
         assert worker.stop() == 0, worker.log
     assert "WARNING millstream" in worker.log
-    said = re.search(
-        r"x was absent or null in ([\d,]+) of the last ([\d,]+) events; the model gets 0 instead", worker.log
-    )
-    assert said, worker.log
-    assert said[1] == said[2]
-    assert "2,000 predicted, 1,000 missing values filled (1,000 x)" in worker.log
+    for field, instead in (("x", "the model gets 0"), ("at", "the record's timestamp is the event's time")):
+        said = re.search(
+            rf"{field} was absent or null in ([\d,]+) of the last ([\d,]+) events; {instead} instead", worker.log
+        )
+        assert said, worker.log
+        assert said[1] == said[2]
+    assert "2,000 predicted, 1,000 missing event times, 1,000 missing values filled (1,000 x)" in worker.log
+    times = [json.loads(value_of(message))["event_time"] for message in service.predictions()]
+    assert (times.count(5), len(times)) == (EVENTS, 2 * EVENTS)
