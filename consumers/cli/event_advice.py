@@ -1,7 +1,7 @@
 """Says what to do about events that lack a field, or whose values have other types than the mapping reads."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from millstream.inference.conversions import Conversion
@@ -18,7 +18,7 @@ _MISMATCH = re.compile(r"(?P<path>.+?): expected (?P<expected>.+), found (?P<fou
 _INDEX = re.compile(r"\[-?\d+\]")
 _ABSENT = re.compile(r"field `(?P<path>.+?)` is absent or null, but .+")
 _MAX_NAMES = 12  # of fields that are listed
-_SINGLE = {"text": "text", "true or false": "boolean", "a number": "number", "an integer": "number"}
+_SINGLE = {"text": "text", "true or false": "boolean", "a number": "number", "an integer": "int"}
 """Beginning of what a message expects -> its option `type`."""
 _FOUND = {"text": "text", "true": "boolean", "false": "boolean", "the number": "number"}
 """Beginning of what a message found -> its option `type`."""
@@ -27,6 +27,7 @@ _ONE_FORM = (
     "No mapping takes both. If all events have the other form, change `time`; otherwise let the producer send one "
     "(`millstream docs models#times`)."
 )
+_INT64_END = 2.0**63
 _IF_TIME = " It can't stand beside `time`: a time has one form in all events (`millstream docs models#times`)."
 
 
@@ -77,16 +78,18 @@ def _on_type(pipeline: Pipeline, signature: Signature | None, reason: str, error
     if match is None or "event_time_format" in error:  # then the message has an advice of its own
         return ""
     expected, found = match["expected"], match["found"]
-    if advice := _on_nesting(_as_written(pipeline, signature, match["path"]), expected, found):
+    if advice := _on_nesting(pipeline, signature, match["path"], expected, found):
         return advice
     path = _of_items(match["path"])
     wanted, given = _beginning(_SINGLE, expected), _beginning(_FOUND, found)
     if not wanted or not given or wanted == given:
         return ""
     uses = _uses(signature, path)
+    if not uses and (written := _included(pipeline, path)):
+        return _on_included(written, given)
     if signature is None:
         return f"{_on_cast(uses, path, wanted, given)}{_IF_TIME}"
-    return _on_mixed(pipeline, uses, path) or _on_cast(uses, path, wanted, given)
+    return _on_mixed(pipeline, uses, path) or _on_fraction(uses, path, found) or _on_cast(uses, path, wanted, given)
 
 
 def _beginning(words: Mapping[str, str], text: str) -> str:
@@ -109,6 +112,35 @@ def _uses(signature: Signature | None, path: str) -> list[tuple[TensorInput, Con
     ]
 
 
+def _included(pipeline: Pipeline, path: str) -> str:
+    """The path as `output.include` names it with a type; empty: it doesn't."""
+    return next((field for field, type_ in pipeline.output.include.items() if type_ and _of_items(field) == path), "")
+
+
+def _on_included(field: str, given: str) -> str:
+    """Which types of `output.include` take a value. `field`: as named there; `given`: the value's type."""
+    key = f'"{field}"' if "[" in field else field
+    only = {"text": "texts", "number": "numbers", "boolean": "true and false"}[given]
+    return (
+        f"{field}: under `output.include`, `{key}: any` takes texts, numbers, and true and false, each as its text; "
+        f"`{key}: {given}` takes only {only} (`millstream docs pipeline#output`)."
+    )
+
+
+def _on_fraction(uses: Sequence[tuple[TensorInput, Conversion]], path: str, found: str) -> str:
+    """What to do about a number that no tensor of ints takes; empty: it is none, or there is no such tensor."""
+    dtype = next((entry.dtype for entry, _ in uses if entry.dtype.startswith("int")), None)
+    if dtype is None or not found.startswith("the number "):
+        return ""
+    number = float(found.removeprefix("the number "))
+    if number.is_integer() and -_INT64_END <= number < _INT64_END:
+        return ""
+    return (
+        f"{path}: a tensor of {dtype} takes only whole numbers that it can hold, whatever `type` says. Let the producer send "
+        "these."
+    )
+
+
 def _on_cast(uses: Sequence[tuple[TensorInput, Conversion]], path: str, wanted: str, given: str) -> str:
     """Which options `type` take a value. `wanted`: the type that the mapping reads now; `given`: the value's."""
     dtypes = {entry.dtype for entry, _ in uses}
@@ -120,6 +152,8 @@ def _on_cast(uses: Sequence[tuple[TensorInput, Conversion]], path: str, wanted: 
     texts = f"true, false, {numbers}" if is_bool else numbers
     only = {"text": f"{texts} written as text", "number": numbers, "boolean": "true and false"}
     other = " A `vocabulary` takes other texts, such as yes and no." if given == "text" and uses and not is_bool else ""
+    if wanted == "int" and given == "number" and (not uses or dtypes & {"int32", "int64"}):
+        other = " A tensor of ints takes 33.0 as 33, and no fractions."
     return (
         f"{path}: `type: any` beside the field takes {numbers}, true and false, also as text; `type: {given}` takes only "
         f"{only[given]} {page}{other}"
@@ -128,8 +162,13 @@ def _on_cast(uses: Sequence[tuple[TensorInput, Conversion]], path: str, wanted: 
 
 def _on_mixed(pipeline: Pipeline, uses: Sequence[tuple[TensorInput, Conversion]], path: str) -> str:
     """What to do about a field of values of several types where the option `type` can't help; empty: it can."""
-    if not uses and path in (pipeline.input.event_id, pipeline.input.event_time):
+    if not uses and path in (pipeline.input.event_id, pipeline.input.event_time, pipeline.batch.cost):
         return f"{path}: the option names no type. Let the producer send one that it takes, or name another field."
+    if uses and path == pipeline.input.event_id:
+        return (
+            f"{path}: `type: any` beside the field takes other values, as far as the tensor does. Other types don't go with "
+            "`input.event_id`, which names the field, too (`millstream docs models#casts`)."
+        )
     return next(filter(None, (_without_type(path, use) for _, use in uses)), "")
 
 
@@ -147,16 +186,14 @@ def _without_type(path: str, use: Conversion) -> str:
     return ""
 
 
-def _as_written(pipeline: Pipeline, signature: Signature | None, path: str) -> str:
-    """The path to a value as the mapping names it. The error names the first item that differs, perhaps another one."""
-    own = [pipeline.input.event_id, pipeline.input.event_time, *pipeline.output.include]
-    written = [*([] if signature is None else signature.fields), *filter(None, own)]
+def _as_written(path: str, written: Iterable[str]) -> str:
+    """The path to a value as one of these begins; empty: none does. An error names the first item that differs."""
     try:
         place = _place(parse_path(path).steps)
     except BadPathError:  # of a letter that Millstream didn't write
-        return path
+        return ""
     beginnings = [parse_path(each).steps[: len(place)] for each in written if looked_up(each) is None]
-    return next((text_of(steps) for steps in beginnings if _place(steps) == place), path)
+    return next((text_of(steps) for steps in beginnings if _place(steps) == place), "")
 
 
 def _place(steps: Sequence[Step]) -> list[Step]:
@@ -164,24 +201,27 @@ def _place(steps: Sequence[Step]) -> list[Step]:
     return [Every.ITEM if isinstance(step, int) else step for step in steps]
 
 
-def _on_nesting(path: str, expected: str, found: str) -> str:
+def _on_nesting(pipeline: Pipeline, signature: Signature | None, path: str, expected: str, found: str) -> str:
     """What to do about a list or an object where a path goes on or ends otherwise; empty for other values."""
+    own = [pipeline.input.event_id, pipeline.input.event_time, pipeline.batch.cost, *pipeline.output.include]
+    of_model = "" if signature is None else _as_written(path, signature.fields)
+    of_pipeline = _as_written(path, filter(None, own))
+    path = of_model or of_pipeline or path
+    in_list = "" if of_pipeline and not of_model else ", for an input with `field`"
     page = "(`millstream docs models#paths`)"
     is_single = bool(_beginning(_SINGLE, expected))
     if found == "an array" and is_single:
-        return f"{path}: {_in_list(path, '')} {page}."
+        return f"{path}: {_in_list(path, '', in_list)} {page}."
     if found == "an array" and expected == "an object":
-        return f"{path}: a list needs an index in the path: {_in_list(path, '.name')} {page}."
+        return f"{path}: a list needs an index in the path: {_in_list(path, '.name', in_list)} {page}."
     if found == "an object" and is_single:
         return f"{path}: a path must go on to a value in the object, such as `{path}.name` {page}."
     return ""
 
 
-def _in_list(path: str, rest: str) -> str:
-    """The paths that lead on into a list. `rest`: their end, behind an item."""
+def _in_list(path: str, rest: str, taken_by: str) -> str:
+    """The paths that lead on into a list. `rest`: their end, behind an item; `taken_by`: which use takes all items."""
     if "[]" in path:  # no tensor takes all items of lists in a list
         first = path.replace("[]", "[0]")
         return f"`{path}[0]{rest}` leads to the first item of each list, and `{first}[]{rest}` to all of the first list"
-    return (
-        f"`{path}[0]{rest}` leads to the first item of the list, and `{path}[]{rest}` to all, for an input with `field`"
-    )
+    return f"`{path}[0]{rest}` leads to the first item of the list, and `{path}[]{rest}` to all{taken_by}"

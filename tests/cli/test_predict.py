@@ -313,6 +313,11 @@ def test_value_of_another_type_is_told_with_the_option_that_takes_it(
         ("bool", "text", True, {"any", "boolean"}),
         ("string", "", True, {"any"}),
         ("string", "", 1.5, {"any"}),
+        ("int64", "", 33.0, {"any", "number"}),
+        ("int32", "int", 33.0, {"any", "number"}),
+        ("int64", "text", 33.0, {"any", "number"}),
+        ("float64", "int", 33.5, {"any", "number"}),
+        ("bool", "int", 1.0, {"any", "number"}),
     ],
 )
 def test_each_type_that_the_advice_names_takes_the_value(
@@ -326,6 +331,93 @@ def test_each_type_that_the_advice_names_takes_the_value(
     for option in advised:
         config.write_text(mapping.replace(FIELD, f"{{field: x, type: {option}}}"))
         predicted(capsys, str(file), str(events))
+
+
+def test_number_with_a_fraction_of_zero_is_told_to_be_whole_for_a_tensor_of_ints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, events, file = reading_one(tmp_path, "x", [{"x": 33.0}])
+    config.write_text(config.read_text().replace("float64", "int64"))
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    assert "A tensor of ints takes 33.0 as 33, and no fractions." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [33.5, 2**63, 1e300])
+@pytest.mark.parametrize("type_", ["int", "text"])
+def test_number_that_no_tensor_of_ints_can_hold_gets_no_advice_on_types(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], number: float, type_: str
+) -> None:
+    config, events, file = reading_one(tmp_path, FIELD, [{"x": number}])
+    mapping = config.read_text().replace("float64", "int64")
+    config.write_text(mapping.replace(FIELD, f"{{field: x, type: {type_}}}"))
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    said = capsys.readouterr().err
+    assert "x: a tensor of int64 takes only whole numbers that it can hold, whatever `type` says." in said
+    for option in ("any", "number"):
+        config.write_text(mapping.replace(FIELD, f"{{field: x, type: {option}}}"))
+        assert cli.run(["predict", str(file), str(events)]) == 1
+
+
+def test_field_that_is_the_id_too_gets_only_the_type_that_goes_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, events, file = reading_one(tmp_path, FIELD, [{"id": 33.0}])
+    mapping = config.read_text()
+    config.write_text(mapping.replace(FIELD, "id"))
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    assert {*re.findall("`type: (.*?)`", capsys.readouterr().err)} == {"any"}
+    config.write_text(mapping.replace(FIELD, "{field: id, type: any}"))
+    predicted(capsys, str(file), str(events))
+
+
+@pytest.mark.parametrize(
+    ("field", "type_", "event", "advised"),
+    [
+        ("n", "text", {"n": 12.5}, {"any", "number"}),
+        ("n", "int", {"n": 33.0}, {"any", "number"}),
+        ("n", "number", {"n": True}, {"any", "boolean"}),
+        ("n", "boolean", {"n": "yes"}, {"any", "text"}),
+        ("n[]", "text", {"n": ["a", 12.5]}, {"any"}),
+        ("n[0].k", "int", {"n": [{"k": "a"}]}, {"any", "text"}),
+    ],
+)
+def test_each_type_of_an_included_field_that_the_advice_names_takes_the_value(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], field: str, type_: str, event: dict[str, Any], advised: set[str]
+) -> None:
+    _, events, file = reading_one(tmp_path, "x", [{"x": 1, **event}])
+    text = file.read_text()
+
+    def include(option: str) -> None:
+        file.write_text(text.replace("output:\n", f"output:\n  include: {{'{field}': {option}}}\n"))
+
+    include(type_)
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    [advice] = [line for line in capsys.readouterr().err.splitlines() if "under `output.include`" in line]
+    named = {*re.findall(rf"`\"?{re.escape(field)}\"?: (\w+)`", advice)}
+    assert advised <= named
+    for option in advised:
+        include(option)
+        predicted(capsys, str(file), str(events))
+
+
+def test_list_of_an_included_field_is_told_with_the_paths_that_take_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, events, file = reading_one(tmp_path, "x", [{"x": 1, "n": ["a"]}])
+    text = file.read_text()
+    file.write_text(text.replace("output:\n", "output:\n  include: {n: text}\n"))
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    assert "n: `n[0]` leads to the first item of the list, and `n[]` to all (`millstream" in capsys.readouterr().err
+    for path in ("n[0]", "n[]"):
+        file.write_text(text.replace("output:\n", f"output:\n  include: {{'{path}': text}}\n"))
+        predicted(capsys, str(file), str(events))
+
+
+def test_cost_of_another_type_is_told_to_have_no_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, events, file = reading_one(tmp_path, "x", [{"x": 1, "size": "large"}])
+    file.write_text(f"{file.read_text()}\nbatch: {{cost: size, max_cost: 9}}\n")
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    assert "size: the option names no type." in capsys.readouterr().err
 
 
 def test_other_texts_of_a_boolean_get_the_advice_that_takes_them(
