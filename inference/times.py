@@ -20,8 +20,8 @@ Part = Literal["epoch", "hour", "weekday", "day", "month", "age"]
 _SECOND = 1_000_000  # in microseconds
 _DAY = 86_400 * _SECOND
 _EXPECTED = {
-    "iso8601": "a time such as 2026-01-31T09:30:00Z",
-    "": "an Avro timestamp or a time such as 2026-01-31T09:30:00Z (for other times, write `time:`)",
+    "iso8601": "a time with separators, such as 2026-01-31T09:30:00Z",
+    "": "an Avro timestamp or a time with separators, such as 2026-01-31T09:30:00Z (for other times, write `time:`)",
 }
 
 

@@ -149,7 +149,7 @@ class Input(Section):
     event_time: Text | None = Field(
         None,
         description="Path of the field that says when the event happened: milliseconds since 1970 (UTC), an Avro timestamp, "
-        "or text in ISO 8601 (without a zone: UTC). "
+        "or text in ISO 8601 with separators, such as `2026-03-01T10:00:00Z` (without a zone: UTC). "
         "Ages and windows of comparisons count from it. Without this option, the record's timestamp counts. It also counts for "
         "an event whose field is absent or null, which Millstream counts and reports (`millstream docs models#replaced-values`).",
     )

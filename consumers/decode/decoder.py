@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from millstream.consumers.decode.event_times import TimeFormat, advice, event_times, shown
+from millstream.consumers.decode.event_times import ISO8601, TimeFormat, advice, event_times, shown
 from millstream.consumers.decode.feature_lookup import EventPart, ReadEvents, with_features
 from millstream.consumers.decode.replaced_values import Replaceable
 from millstream.consumers.events import NEVER, DecodedBatch, FetchedBatch, Rejection
@@ -236,9 +236,8 @@ class BlockDecoder:
         if not wrong.any():
             return part, times
         for row in np.flatnonzero(wrong).tolist():
-            expected = (
-                "a time in ISO 8601" if isinstance(column, StringColumn) else f"{self._fields.time_format} since 1970"
-            )
+            is_text = isinstance(column, StringColumn)
+            expected = ISO8601 if is_text else f"{self._fields.time_format} since 1970"
             rejected[int(rows[row])] = Rejection(
                 "unfit", f"field `{field}`, the event time: expected {expected}, found {shown(column, row)}"
             )

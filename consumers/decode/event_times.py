@@ -10,6 +10,7 @@ from millstream.schemas.column import Column, NumberColumn, StringColumn
 from millstream.schemas.times import microseconds, parse_iso8601
 
 TimeFormat = Literal["iso8601", "seconds", "milliseconds", "microseconds", "nanoseconds"]
+ISO8601 = "a time in ISO 8601 with separators, such as 2026-03-01T10:00:00Z"
 _QUOTED = 60  # characters of a value in a message
 
 

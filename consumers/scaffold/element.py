@@ -110,7 +110,11 @@ def malformed(one: Found) -> Iterator[str]:
     if not (texts := one.malformed):
         return
     count = sum(one.distinct[text] for text in texts)
-    form, instead = ("times in ISO 8601", "") if one.time_format else ("numbers", "; a `vocabulary` takes any texts")
+    form, instead = (
+        ("times in ISO 8601 with separators", "")
+        if one.time_format
+        else ("numbers", "; a `vocabulary` takes any texts")
+    )
     yield (
         f"{count} of {one.kinds['text']} texts are no {form}, such as {texts[0]!r:.60}: these events become dead letters "
         f"(`unfit`){instead}"

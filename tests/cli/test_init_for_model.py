@@ -375,7 +375,12 @@ def test_most_texts_decide_whether_a_field_has_times_or_numbers_and_the_others_a
     assert due == [{"field": "due_on", "time": "iso8601", "as": "hour"}]
     said = capsys.readouterr().out
     assert "1 of 10 texts are no numbers, such as 'old': these events become dead letters (`unfit`)" in said
-    assert said.count("1 of 10 texts are no times in ISO 8601, such as 'soon': these events become dead letters") == 2
+    assert (
+        said.count(
+            "1 of 10 texts are no times in ISO 8601 with separators, such as 'soon': these events become dead letters"
+        )
+        == 2
+    )
     # Exactly these two events become dead letters.
     assert cli.run(["predict", str(tmp_path / "most"), str(tmp_path / "most" / "events.jsonl"), "--json"]) == 1
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]

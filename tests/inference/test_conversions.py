@@ -351,7 +351,7 @@ def test_decoded_columns_are_left_as_they_are() -> None:
             Time("iso8601", "hour", True),
             "string",
             "soon",
-            "field `a.b` is 'soon', but tensor `t` needs a time such as 2026-01-31T09:30:00Z",
+            "field `a.b` is 'soon', but tensor `t` needs a time with separators, such as 2026-01-31T09:30:00Z",
         ),
     ],
 )

@@ -374,7 +374,11 @@ def test_path_of_two_tensors_that_want_different_types_is_told(tmp_path: Path) -
             "takes text with a number, such as 33.5 from .* field `f`, but schema `s` has int64 there",
         ),
         ("time: seconds", "string", "takes a time in seconds since 1970 from .* has string there"),
-        ("as: hour", "int64", r"takes an Avro timestamp or a time such as .* \(for other times, write `time:`\) from"),
+        (
+            "as: hour",
+            "int64",
+            r"takes an Avro timestamp or a time with separators, such as .* \(for other times, write `time:`\) from",
+        ),
         ("vocabulary: [a]", "float64", "takes an entry of the vocabulary from .* has float64 there"),
     ],
 )

@@ -23,6 +23,7 @@ from millstream.schemas.errors import SchemaUnavailable
 from tests.consumers.in_memory import EPOCHS, SIGNATURE, MemoryRecord, NumberDecoder, partitions, polled
 from tests.schemas.tables import dicts_of
 
+ISO8601 = "a time in ISO 8601 with separators, such as 2026-03-01T10:00:00Z"
 RECORD_FIELDS = EventFields(event_id=None, event_time=None)
 Making = Callable[[list[float | None]], Column]
 
@@ -223,7 +224,8 @@ def test_event_without_its_time_has_its_records(form: TimeFormat, unit: int) -> 
 @pytest.mark.parametrize(
     ("form", "dtype", "values", "error"),
     [
-        ("iso8601", "string", ["1970-01-01", "soon"], "expected a time in ISO 8601, found 'soon'"),
+        ("iso8601", "string", ["1970-01-01", "soon"], f"expected {ISO8601}, found 'soon'"),
+        ("iso8601", "string", ["1970-01-01", "20260301T100000Z"], f"expected {ISO8601}, found '20260301T100000Z'"),
         ("seconds", "float64", [86400.0, math.inf], "expected seconds since 1970, found inf"),
         ("seconds", "float64", [86400.0, 1e300], "expected seconds since 1970, found 1e+300"),
         ("seconds", "int64", [86400, 2**62], "expected seconds since 1970, found 4611686018427387904"),
