@@ -17,11 +17,13 @@ from millstream.topics.records import ANSWER_TIMEOUT, LEADERLESS_ERRORS, TRANSIE
 from millstream.topics.unreachable import unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _MARGIN_MS: Final = 60_000
 """Clocks of producers differ, so records up to this much older may come after the first one of a time."""
 _REFRESH_TIMEOUT: Final = 1.0  # seconds
+_MOST_RECORDS: Final = 2000  # of one read of `existing`
+IDLE_TIMEOUT: Final = 30.0  # seconds without a record, after which `existing` gives up
 _PASSING: Final = TRANSIENT_ERRORS | LEADERLESS_ERRORS
 
 Place = tuple[str, int]
@@ -150,6 +152,27 @@ class SinceReader:
             elif error.code() not in _PASSING:
                 raise TopicError(f"topic {message.topic()} can't be read: {error.str()}.")
         return {topic: self._fetched(topic, messages) for topic, messages in found.items()}
+
+    def existing(self) -> Iterator[Fetched]:
+        """Read all records that were there when the reader was made. It ends also while others write on.
+
+        Raises:
+            TopicError: a topic can't be read, or no record came for 30 s.
+        """
+        came = time.monotonic()
+        while not self._has_existing:
+            if found := self.read(_MOST_RECORDS, 0.2):
+                yield from found.values()
+                came = time.monotonic()
+            elif time.monotonic() - came > IDLE_TIMEOUT:
+                raise TopicError(
+                    f"topic {', '.join(self._topics)}: {self.behind:,} records are not read yet, and none has come for "
+                    f"{IDLE_TIMEOUT:g} s. Look whether the brokers at {self._bootstrap} run, and try again."
+                )
+
+    @property
+    def _has_existing(self) -> bool:
+        return all(own.is_at_end or own.position >= self._bounds[place][1] for place, own in self._partitions.items())
 
     @property
     def partitions(self) -> int:

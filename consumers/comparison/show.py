@@ -29,7 +29,7 @@ from millstream.schemas.records import EVALUATION
 from millstream.schemas.store import Schema
 from millstream.schemas.wire import HEAD_BYTES, schema_id_of
 from millstream.topics.group import is_empty
-from millstream.topics.records import RecordReader
+from millstream.topics.since_reader import SinceReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,11 +41,9 @@ if TYPE_CHECKING:
     from millstream.schemas.store import SchemaStore
 
 _SCHEMA: Final = parsed(Schema(EVALUATION.reserved_id, EVALUATION.name, EVALUATION.definition))
-_MAX_READ_RECORDS = 500  # records of one read
 _MAX_RESULTS: Final = 10_000  # results that are read, one per window and pair: the newest
 MAX_SHOWN: Final = 20  # results that are shown one by one: the newest
 _MAX_NAME_LENGTH: Final = 300  # characters of a name
-_IDLE_TIMEOUT = 2.0  # after this many seconds without a record, all records have been read
 COLUMNS: Final[Mapping[str, Sequence[str]]] = {
     "classification": ("auc", "log_loss", "brier", "calibration_error"),
     "multiclass": ("accuracy", "log_loss"),
@@ -63,16 +61,18 @@ INDENT: Final = (0, 0, 0, 2)  # indent of the lines under a heading: top, right,
 def read_results(pipeline: Pipeline, store: SchemaStore) -> list[dict[str, Any]]:
     """The newest result of each window and pair, ordered by window, at most the 10,000 newest. Skips records that aren't results.
 
+    It reads what the topic has now, and ends also while the job writes on.
+
     Raises:
         BrokerUnreachableError, TopicError: the topic can't be read.
         SchemaUnavailable: the schema registry doesn't respond.
     """
     newest: dict[bytes | None, dict[str, Any]] = {}
-    with RecordReader(pipeline.client_config(), [pipeline.comparison.evaluations], from_beginning=True) as reader:
-        while records := reader.read(_MAX_READ_RECORDS, _IDLE_TIMEOUT):
-            for record in records:
+    with SinceReader(pipeline.client_config(), {pipeline.comparison.evaluations: 0}) as reader:
+        for fetched in reader.existing():
+            for key, value in zip(fetched.keys, fetched.values, strict=True):
                 try:
-                    newest[record.key] = decode_result(record.value or b"", store)
+                    newest[key] = decode_result(value or b"", store)
                 except SchemaUnavailable:
                     raise
                 except SchemaError:  # somebody else's record

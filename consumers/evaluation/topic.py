@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     from millstream.consumers.evaluation.figures import StepFigures
     from millstream.pipeline.pipeline import Pipeline
     from millstream.schemas.store import SchemaStore
-
-_READ_TIMEOUT: Final = 30.0  # seconds without a record, after which no more is expected
-_MOST_RECORDS: Final = 2000  # of one read
 
 
 class FiguresPublisher:
@@ -72,7 +68,7 @@ class Evaluations(NamedTuple):
 
 
 def read_figures(pipeline: Pipeline, store: SchemaStore) -> Evaluations:
-    """Read the topic to its end.
+    """Read what the topic has now.
 
     Raises:
         BrokerUnreachableError, TopicError: the topic can't be read.
@@ -110,12 +106,9 @@ def _newest(client: Mapping[str, Any], topic: str) -> dict[bytes, tuple[bytes, i
     """The newest value of each key, and when the topic got it, ms since the epoch."""
     newest: dict[bytes, tuple[bytes, int]] = {}
     with SinceReader(client, {topic: 0}) as reader:
-        came = time.monotonic()
-        while not reader.is_at_end and time.monotonic() - came < _READ_TIMEOUT:
-            for fetched in reader.read(_MOST_RECORDS, 0.2).values():
-                came = time.monotonic()
-                rows = zip(fetched.keys, fetched.values, fetched.timestamps.tolist(), strict=True)
-                newest |= {key or b"": (value or b"", at) for key, value, at in rows}
+        for fetched in reader.existing():
+            rows = zip(fetched.keys, fetched.values, fetched.timestamps.tolist(), strict=True)
+            newest |= {key or b"": (value or b"", at) for key, value, at in rows}
     return newest
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
+from millstream.topics.errors import TopicError
 from millstream.topics.since_reader import SinceReader
 from tests.broker.clients import wait_until
 
@@ -106,3 +107,48 @@ def test_open_transaction_is_the_end_until_it_commits(kafka: Broker, make_topic:
         found: set[bytes | None] = set()
         wait_until(lambda: took(reader, found), 30, "the record")
         assert found == {b"second"}
+
+
+def test_existing_records_are_read_though_others_write_on(kafka: Broker, make_topic: MakeTopic) -> None:
+    topic = make_topic(2)
+    write(kafka, topic, [(b"first", NOW)])
+    write(kafka, topic, [(b"second", NOW)], partition=1)
+    found: list[bytes | None] = []
+    with SinceReader({"bootstrap.servers": kafka.bootstrap}, {topic: 0}) as reader:
+        for fetched in reader.existing():
+            found += fetched.values
+            assert len(found) < 100
+            # There is always a newer record, so the reader never is at the end of this partition.
+            write(kafka, topic, [(b"later", NOW)])
+    assert {b"first", b"second"} <= set(found)
+
+
+def test_existing_records_of_an_empty_topic_are_none(kafka: Broker, make_topic: MakeTopic) -> None:
+    with SinceReader({"bootstrap.servers": kafka.bootstrap}, {make_topic(): 0}) as reader:
+        assert list(reader.existing()) == []
+
+
+@pytest.mark.durable
+def test_transaction_markers_at_the_end_are_no_records(kafka: Broker, make_topic: MakeTopic) -> None:
+    topic = make_topic(1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    for value, end in ((b"kept", producer.commit_transaction), (b"aborted", producer.abort_transaction)):
+        producer.begin_transaction()
+        producer.produce(topic, value)
+        assert producer.flush(30) == 0
+        end(30)
+    with SinceReader({"bootstrap.servers": kafka.bootstrap}, {topic: 0}) as reader:
+        assert [value for fetched in reader.existing() for value in fetched.values] == [b"kept"]
+
+
+def test_records_that_do_not_come_are_told(
+    kafka: Broker, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millstream.topics.since_reader.IDLE_TIMEOUT", 0.0)
+    topic = make_topic(1)
+    write(kafka, topic, [(b"first", NOW)])
+    with SinceReader({"bootstrap.servers": kafka.bootstrap}, {topic: 0}) as reader:
+        monkeypatch.setattr(reader, "read", lambda *_: {})
+        with pytest.raises(TopicError, match=rf"topic {topic}: 1 records are not read yet, and none has come for 0 s"):
+            list(reader.existing())
