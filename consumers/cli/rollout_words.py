@@ -368,10 +368,16 @@ def file_notes(pipeline: Pipeline, record: RolloutRecord) -> list[str]:
     same = live_shadows(pipeline, ModelId(baseline.model, baseline.version))
     # A file that names the version twice is refused.
     also = f", and take its shadow out ({same[0].name}: it is not compared with itself)" if same else ""
+    is_dedicated = any(shadow.dedicated for shadow in pipeline.shadows if shadow not in same)
+    restart = (
+        f"then restart the workers with `--role shadow`, which compare with version {wanted} until then"
+        if is_dedicated
+        else "a restart is not needed"
+    )
     # The file counts again if the topic is deleted, or is another one.
     return [
         f"note      {pipeline.at('model', 'version')} is {wanted}, but workers follow the rollout's record: version "
-        f"{baseline.version}. Write {baseline.version} there{also}; a restart is not needed"
+        f"{baseline.version}. Write {baseline.version} there{also}; {restart}"
     ]
 
 

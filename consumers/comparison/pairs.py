@@ -19,7 +19,11 @@ ASK_AGAIN = 60.0  # seconds between two questions to a remote repository about a
 
 
 class KnownPairs:
-    """The pairs of a pipeline. If the file names no number of the primary, each version in the model repository counts."""
+    """The pairs of a pipeline. Each version of the primary in the model repository counts in two cases:
+
+    - The file names no number of it.
+    - The pipeline has a rollout, so other versions answer, too.
+    """
 
     def __init__(self, pipeline: Pipeline) -> None:
         """Raises ComparisonError: the file names no version of the primary, and this machine lacks the model's folder."""
@@ -29,6 +33,7 @@ class KnownPairs:
         )
         self._primary = model.name
         self._version = pipeline.wanted_version if isinstance(pipeline.wanted_version, int) else None
+        self._is_any = self._version is None or pipeline.rollout is not None
         self._versions: Path | _RemoteVersions
         if isinstance(model.repository, Path):
             self._versions = model.repository / model.name
@@ -37,13 +42,14 @@ class KnownPairs:
                     f"{pipeline.at('model')}: expected the primary's `version`, or its folder {self._versions} on this machine; "
                     "found neither. Only comparisons of known versions count: write `version:` under `model:`."
                 )
-        elif self._version is None:
+        elif self._is_any:
             self._versions = _RemoteVersions(PipelineModels(pipeline).source, model.name)
 
     def refusal(self, pair: Pair) -> str:
         """Says that the pipeline file names other pairs than this one."""
         named = ", ".join(sorted(map(_named, self._shadows)))
         version = "" if self._version is None else f" version {self._version}"
+        version += " (with its rollout, each version in the repository)" if version and self._is_any else ""
         return (
             f"{_named(pair.primary)} with the shadow {_named(pair.shadow)}; the pipeline file names {self._primary}{version} "
             f"with {named}. If these versions were compared before a change of the file, nothing is to be done"
@@ -54,7 +60,7 @@ class KnownPairs:
         primary, shadow = pair
         if shadow not in self._shadows or primary[::2] != (self._primary, "primary"):
             return False
-        if self._version is not None:
+        if not self._is_any or primary.version == self._version:
             return primary.version == self._version
         if isinstance(self._versions, Path):
             return primary.version > 0 and (self._versions / str(primary.version)).is_dir()

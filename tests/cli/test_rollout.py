@@ -30,7 +30,7 @@ from tests.consumers.control.topic_in_memory import Topic, TopicReader, TopicTra
 from tests.consumers.service import flights_service
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from millstream.pipeline.pipeline import Pipeline
@@ -223,7 +223,8 @@ def test_status_reads_the_evaluations_once(
     class AtEnd:
         """As SinceReader, of a topic without records."""
 
-        is_at_end = True
+        def existing(self) -> Iterator[object]:
+            return iter(())
 
         def __enter__(self) -> Self:
             read.append(self)
@@ -633,6 +634,14 @@ def test_note_says_to_take_the_shadow_of_the_promoted_version_out(tmp_path: Path
     run(service, "start", "3", *WHY)
     for said in (run(service, "promote", *WHY), run(service, "status")):
         assert "Write 3 there, and take its shadow out (more_trees: it is not compared with itself); a restart" in said
+
+
+@pytest.mark.usefixtures("topic")
+def test_note_says_to_restart_the_workers_of_dedicated_shadows(tmp_path: Path, run: Callable[..., str]) -> None:
+    service = service_of(tmp_path, shadows=[{"version": 4, "dedicated": True}])
+    run(service, "start", "3", *WHY)
+    told = "Write 3 there; then restart the workers with `--role shadow`, which compare with version 1 until then"
+    assert told in run(service, "promote", *WHY)
 
 
 @pytest.mark.usefixtures("topic")

@@ -59,6 +59,23 @@ def test_primary_without_a_version_is_each_in_the_repository(tmp_path: Path) -> 
     assert Pair(Variant("m", 5, "primary"), SHADOW) in known
 
 
+def test_each_version_in_the_repository_is_a_primary_of_a_rollout(tmp_path: Path) -> None:
+    for version in (1, 2, 3):
+        (tmp_path / "models" / "m" / str(version)).mkdir(parents=True)
+    known = KnownPairs(pipeline(tmp_path, "{name: m, version: 1}\nrollout: {strategy: manual}"))
+    versions = [version for version in range(5) if Pair(Variant("m", version, "primary"), SHADOW) in known]
+    assert versions == [1, 2, 3]
+    assert "names m version 1 (with its rollout, each version in the repository) with m version 2, " in known.refusal(
+        Pair(Variant("m", 4, "primary"), SHADOW)
+    )
+
+
+def test_job_of_a_rollout_without_the_repository_knows_the_version_of_the_file(tmp_path: Path) -> None:
+    known = KnownPairs(pipeline(tmp_path, "{name: m, version: 1}\nrollout: {strategy: manual}"))
+    versions = [version for version in range(5) if Pair(Variant("m", version, "primary"), SHADOW) in known]
+    assert versions == [1]
+
+
 def test_primary_whose_version_is_nowhere_is_told(tmp_path: Path) -> None:
     with pytest.raises(ComparisonError, match=r"pipeline\.yaml:\d+: model: expected the primary's `version`"):
         KnownPairs(pipeline(tmp_path, "{name: m}"))
