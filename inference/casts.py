@@ -32,13 +32,14 @@ _COLUMNS: dict[EventType, tuple[str, ...]] = {
     "boolean": ("boolean",),
     "any": ("string", "int32", "int64", "float32", "float64", "boolean", "mixed"),
 }
+_AS_JSON = "(as in JSON: no leading zeros, no plus sign)"
 _EXPECTED = {
-    ("any", "number"): "a number, true or false, or text with a number, such as 33.5",
-    ("any", "int"): "a whole number, true or false, or text with a whole number, such as 33",
+    ("any", "number"): f"a number, true or false, or text with a number, such as 33.5 {_AS_JSON}",
+    ("any", "int"): f"a whole number, true or false, or text with a whole number, such as 33 {_AS_JSON}",
     ("any", "boolean"): "true, false, 1 or 0, also as text",
     ("any", "text"): "a text, a number, or true or false",
-    ("text", "number"): "text with a number, such as 33.5",
-    ("text", "int"): "text with a whole number, such as 33",
+    ("text", "number"): f"text with a number, such as 33.5 {_AS_JSON}",
+    ("text", "int"): f"text with a whole number, such as 33 {_AS_JSON}",
     ("text", "boolean"): "one of the texts true, false, 1 and 0",
     ("number", "int"): "a whole number of 64 bits",
     ("number", "boolean"): "0 or 1",

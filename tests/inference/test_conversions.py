@@ -333,7 +333,22 @@ def test_decoded_columns_are_left_as_they_are() -> None:
             Cast("text", "number"),
             "string",
             "old",
-            "field `a.b` is 'old', but tensor `t` needs text with a number, such as 33.5",
+            "field `a.b` is 'old', but tensor `t` needs text with a number, such as 33.5 (as in JSON: no leading zeros, no plus "
+            "sign)",
+        ),
+        *(
+            (
+                Cast(of, to),
+                "string",
+                text,
+                f"field `a.b` is '{text}', but tensor `t` needs {needs} (as in JSON: no leading zeros, no plus sign)",
+            )
+            for of, to, text, needs in (
+                ("text", "number", "0012.50", "text with a number, such as 33.5"),
+                ("text", "number", "+5", "text with a number, such as 33.5"),
+                ("text", "int", "007", "text with a whole number, such as 33"),
+                ("any", "number", "00", "a number, true or false, or text with a number, such as 33.5"),
+            )
         ),
         (
             Cast("number", "int"),

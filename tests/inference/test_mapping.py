@@ -371,7 +371,7 @@ def test_path_of_two_tensors_that_want_different_types_is_told(tmp_path: Path) -
         (
             "type: text",
             "int64",
-            "takes text with a number, such as 33.5 from .* field `f`, but schema `s` has int64 there",
+            r"takes text with a number, such as 33.5 \(as in JSON: .*\) from .* field `f`, but schema `s` has int64 there",
         ),
         ("time: seconds", "string", "takes a time in seconds since 1970 from .* has string there"),
         (

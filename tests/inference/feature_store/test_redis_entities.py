@@ -80,7 +80,8 @@ def test_wrong_entries_are_told_and_their_neighbours_are_read(redis_server: Redi
     assert [rows(found)[row][0] for row in (0, 3)] == [1.0, 4.0]
     assert found.wrong == {
         1: "the entry 'customer:2' isn't a hash in Redis (`value: hash`)",
-        2: "the entry 'customer:3' can't be read: field `orders`: expected text with a number, such as 33.5, found 'many'",
+        2: "the entry 'customer:3' can't be read: field `orders`: expected text with a number, such as 33.5 (as in JSON: no "
+        "leading zeros, no plus sign), found 'many'",
     }
 
 
