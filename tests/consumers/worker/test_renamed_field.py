@@ -26,6 +26,10 @@ NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
 ID = {"name": "id", "type": "string"}
 OLD = {"type": "record", "name": "NumberEvent", "fields": [ID, {"name": "x", "type": "double"}]}
 NEW = {"type": "record", "name": "NumberEvent", "fields": [ID, {"name": "amount", "type": "double", "aliases": ["x"]}]}
+EITHER_FIELD: list[dict[str, Any]] = [
+    {"name": name, "type": ["null", "double"], "default": None} for name in ("x", "amount")
+]
+EITHER = {"type": "record", "name": "NumberEvent", "fields": [ID, *EITHER_FIELD]}
 DOUBLES = "return {'y': inputs['x'][:, 0] * 2}"
 
 
@@ -63,9 +67,17 @@ def test_alias_in_the_newest_avro_schema_reads_both_names(kafka: Broker, tmp_pat
     assert answers(service) == {"before": 3.0, "after": 5.0}
 
 
-@pytest.mark.parametrize("condition", ["amount >= -1e308", "version == 2", 'unit != ""'])
+@pytest.mark.parametrize(
+    ("condition", "schema"),
+    [
+        ("amount >= -1e308", None),
+        ("version == 2", None),
+        ('unit != ""', None),
+        ("amount >= -1e308", EITHER),
+    ],
+)
 def test_route_gives_each_event_of_json_its_own_mapping(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], condition: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], condition: str, schema: dict[str, Any] | None
 ) -> None:
     route = {"rules": [{"when": condition, "model": "number"}], "default": {"name": "number", "inputs": {"x": ["x"]}}}
     service = python_service(
@@ -73,9 +85,10 @@ def test_route_gives_each_event_of_json_its_own_mapping(
         NOWHERE,
         DOUBLES,
         with_topics=False,
-        input={"format": "json", "event_id": "id"},
+        input={"format": "json", "event_id": "id", **({} if schema is None else {"schema": "number-event"})},
         models={"route": route},
     )
+    (tmp_path / "schemas" / "2-number-event.avsc").write_text(json.dumps(schema or OLD), encoding="utf-8")
     service.file.write_text(service.file.read_text().replace("model:\n  name: number\n", ""), encoding="utf-8")
     renamed_in_mapping(service)
     events = [{"id": "before", "x": 1.5}, {"id": "after", "amount": 2.5, "version": 2, "unit": "EUR"}]
