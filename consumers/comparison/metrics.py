@@ -16,10 +16,11 @@ LEFT_OUT = Metric(
     "Records left out: undecodable (not a comparison), unknown_pair (comparison of models that the pipeline file doesn't name), "
     "bad_labels (not a label), late (comparison of a closed window, or summary of a window that is too old to be kept), ahead "
     "(comparison of an event more than 5 minutes ahead of the clock), unknown_labels (label without a comparison), "
-    "repeated_labels (too many labels of the same events), damaged (record of the job's own topics that the job didn't write), "
-    "bad_batch (in a record batch that can't be read, or decompresses to more than 64 MiB), too_large (summary of a window that "
-    "doesn't fit into a record), undelivered (result or summary that Kafka refuses), internal_error (the job raised an "
-    "unexpected error: its log has the traceback).",
+    "repeated_labels (another label of an event that has one, dropped because there is no more room for labels), damaged (record "
+    "of the job's own topics that the job can't use), bad_batch (in a record batch that can't be read, or decompresses to more "
+    "than 64 MiB), too_large (summary of a window that doesn't fit into a record), undelivered (result or summary that Kafka "
+    "refuses), internal_error (the job raised an unexpected error: its log has the traceback). What to do: `millstream docs "
+    "comparison#records-that-are-left-out`.",
     ("reason",),
 )
 LAG = Metric("millstream_comparison_lag_records", "gauge", "Records not yet processed.", ("topic", "partition"))

@@ -222,7 +222,8 @@ TRANSACTIONS = Metric(
 COMPARISONS = Metric(
     "millstream_comparisons_total",
     "counter",
-    "Comparisons made. Those that Kafka did not take also count as skipped, with the reason undelivered.",
+    "Comparisons that the shadows made. One that Kafka did not take counts here, and as undelivered in "
+    "`millstream_shadow_skipped_events_total`.",
     ("shadow",),
 )
 SHADOW_SKIPPED = Metric(
