@@ -338,16 +338,16 @@ def test_decoded_columns_are_left_as_they_are() -> None:
         ),
         *(
             (
-                Cast(of, to),
+                cast,
                 "string",
                 text,
                 f"field `a.b` is '{text}', but tensor `t` needs {needs} (as in JSON: no leading zeros, no plus sign)",
             )
-            for of, to, text, needs in (
-                ("text", "number", "0012.50", "text with a number, such as 33.5"),
-                ("text", "number", "+5", "text with a number, such as 33.5"),
-                ("text", "int", "007", "text with a whole number, such as 33"),
-                ("any", "number", "00", "a number, true or false, or text with a number, such as 33.5"),
+            for cast, text, needs in (
+                (Cast("text", "number"), "0012.50", "text with a number, such as 33.5"),
+                (Cast("text", "number"), "+5", "text with a number, such as 33.5"),
+                (Cast("text", "int"), "007", "text with a whole number, such as 33"),
+                (Cast("any", "number"), "00", "a number, true or false, or text with a number, such as 33.5"),
             )
         ),
         (
