@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
+from millstream.consumers.cli.early_signals import SUPERVISED, raise_on_ctrl_c
 from millstream.consumers.cli.extras import needs_comparison
 from millstream.consumers.cli.parser import Parser, meant
 from millstream.consumers.errors import (
@@ -31,8 +32,6 @@ from millstream.schemas.native import choose_native
 from millstream.topics.errors import TopicsError
 
 DONE, FAILED, WRONG_USE = 0, 1, 2
-SUPERVISED = ("work", "run")
-"""Commands that a supervisor restarts. If a restart can't help, they end with the exit code `NEEDS_CHANGE`."""
 
 COMMANDS = {
     "init": "create a folder with a working pipeline",
@@ -88,6 +87,7 @@ def run(arguments: Sequence[str]) -> int:
         print(_with_pipeline(str(error), args), file=sys.stderr)
         return NEEDS_CHANGE if name in SUPERVISED and _needs_change(error) else FAILED
     except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
         return FAILED
     except BrokenPipeError:
         # The reader of our output has ended (`| head`). When Python exits, it flushes stdout and would fail again, so
@@ -134,6 +134,8 @@ def _run(module: str, args: argparse.Namespace) -> int:
         raise WorkerError(needs_comparison(f"millstream {module}", error)) from None
     gc.freeze()  # the imported objects stay; to search them at the next collection would take 30 ms
     gc.enable()
+    if module not in SUPERVISED:
+        raise_on_ctrl_c()
     code: int = command.run(args)
     return code
 

@@ -7,7 +7,9 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from prometheus_client.exposition import generate_latest
 
@@ -20,7 +22,7 @@ from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.observability.totals import Totals
 from millstream.consumers.resilience.retry import Retry
-from millstream.consumers.resilience.signals import end_on_sigterm, stop_on_signals
+from millstream.consumers.resilience.signals import stop_on_signals
 from millstream.consumers.shadow.shadow_plan import live_shadows, why_left_out
 from millstream.consumers.worker.build import build_worker
 from millstream.consumers.worker.clients import largest_outputs
@@ -59,7 +61,6 @@ WORKERS_TOPICS = {"input", "output", "dead letters"}
 def run(args: argparse.Namespace) -> int:
     """Run the worker; returns 0 if it drained: all results are written and committed. Else 1. Errors: see `cli.main`."""
     log_to_stderr(args.log_level, OWN_LOGGERS)
-    end_on_sigterm()
     _tune_process()
     host = metrics_host(args, args.metrics_port)
     pipeline = read_pipeline(args)
@@ -104,11 +105,13 @@ def run(args: argparse.Namespace) -> int:
             control=control,
         )
         del admin  # it would keep its connections and threads
-        _stop_on_signals(worker, pipeline.limits.drain_timeout)
         _log_start(instance_id.name, plan)
         gc.freeze()  # the objects loaded so far stay, so the garbage collector needn't scan them again
         try:
-            drained = _run_watched(worker, watch, probe)
+            # Until the model is warm, a signal ends the process at once: a warm-up may take minutes.
+            drained = _run_watched(
+                worker, watch, probe, partial(_stop_on_signals, worker, pipeline.limits.drain_timeout)
+            )
         finally:
             gc.unfreeze()  # at the exit, the collector frees them: libraries such as torch's print their leaked objects there
             _log_totals(metrics, pipeline, predicts=not dedicated)
@@ -131,11 +134,11 @@ def _tune_process() -> None:
     keep_freed_memory()
 
 
-def _run_watched(worker: Worker, watch: BrokerWatch, probe: BrokerProbe) -> bool:
+def _run_watched(worker: Worker, watch: BrokerWatch, probe: BrokerProbe, warmed_up: Callable[[], object]) -> bool:
     """See `Worker.run`. If a worker fails because the cluster lost data, the error says so, whichever client saw it first."""
     try:
         with watch:
-            return worker.run()
+            return worker.run(warmed_up)
     except ClusterChanged:
         raise
     except WorkerError as error:

@@ -1,23 +1,12 @@
 """Ctrl-C and SIGTERM: the first drains, and the next one stops at once."""
 
-import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from types import FrameType
 
 # A second Ctrl-C counts only after this time: a launcher (uv, npm, make) may pass on the Ctrl-C that the terminal already sends.
 SAME_KEY_PRESS = 0.5  # seconds
-
-
-def end_on_sigterm() -> None:
-    """Let SIGTERM end this process until `stop_on_signals`, also if it is the first one of a container.
-
-    The kernel ignores signals to that process unless it handles them: a worker that waited for its models could only be killed.
-    """
-    if os.getpid() == 1:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # it has not read any events yet
 
 
 def stop_on_signals(drain: Callable[[str], object], stop_at_once: Callable[[str], object]) -> None:

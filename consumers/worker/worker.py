@@ -119,8 +119,11 @@ class Worker:
         """The number of events that are read, and whose results are not final yet."""
         return self._budget.events
 
-    def run(self) -> bool:
+    def run(self, warmed_up: Callable[[], object] = lambda: None) -> bool:
         """Work until asked to stop. With `until_idle`, also end once all input is processed.
+
+        Args:
+            warmed_up: called once the model is warm, before the first poll.
 
         Returns:
             whether the results of all records read are written and committed. The next worker reads the other records again.
@@ -131,6 +134,7 @@ class Worker:
         self._health.waiting_for = "the model's warm-up"
         if not self._warm_up():
             return True  # asked to end before the first poll
+        warmed_up()
         self._health.waiting_for = "the broker's answer to the producer"
         self._sink.start()
         for thread in self._threads:

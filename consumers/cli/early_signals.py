@@ -1,0 +1,62 @@
+"""Ctrl-C and SIGTERM while a command has nothing to finish: before it begins, and while Python ends."""
+
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from types import FrameType
+
+SUPERVISED = ("work", "run")
+"""Commands that a supervisor stops and restarts. If a restart can't help, they end with the exit code `NEEDS_CHANGE`."""
+
+
+class EndAtOnce:
+    """A signal handler that ends the process.
+
+    An exception would not do: raised in the middle of an import, or while Python ends, it becomes another error or a traceback.
+    """
+
+    def __init__(self, line: str, code: int) -> None:
+        """Args:
+        line: says on standard error what happened; may be empty.
+        code: the exit code.
+        """
+        self._line = line
+        self._code = code
+
+    def __call__(self, _number: int, _frame: FrameType | None) -> None:
+        """End the process."""
+        with suppress(OSError):  # nobody reads standard error any more
+            os.write(2, self._line.encode())  # `print` is no choice: the signal may have interrupted one
+        os._exit(self._code)
+
+    def take(self, *numbers: signal.Signals) -> None:
+        """Handle these signals from now on, except those that this process was told to ignore, as by `nohup`."""
+        for number in numbers:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self)
+
+
+def end_early(arguments: Sequence[str]) -> None:
+    """Let Ctrl-C end the command of this command line at once, until it handles the signal itself.
+
+    SIGTERM ends `work` and `run` in the same way. Without a handler, the kernel would ignore it in the first process of a
+    container. Both have read nothing yet, so they end as if they had drained.
+    """
+    if next((word for word in arguments if not word.startswith("-")), None) in SUPERVISED:
+        end = EndAtOnce("interrupted before it was ready; nothing was read\n", 0)
+        end.take(signal.SIGINT, signal.SIGTERM)
+    else:
+        EndAtOnce("interrupted\n", 1).take(signal.SIGINT)
+
+
+def raise_on_ctrl_c() -> None:
+    """Let Ctrl-C raise KeyboardInterrupt again, if `end_early` has handled it so far."""
+    if isinstance(signal.getsignal(signal.SIGINT), EndAtOnce):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def end_late(code: int) -> None:
+    """Let Ctrl-C end the process with this code at once: Python takes a moment to end."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        EndAtOnce("", code).take(signal.SIGINT)

@@ -1,0 +1,179 @@
+"""Ctrl-C and SIGTERM before a command is ready: no traceback, one line or nothing, and the exit code of docs/running.md."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream.consumers.cli.early_signals import EndAtOnce, end_early, end_late, raise_on_ctrl_c
+from millstream.consumers.demo.example import example_folder
+from tests.consumers.processes import Worker
+from tests.consumers.python_service import python_service
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.broker.choice import Broker
+
+ROOT = Path(__file__).parents[2]
+NOT_READY = "interrupted before it was ready; nothing was read\n"
+EXAMPLE = example_folder()
+WAITS = "does not answer; waiting"
+"""In the line of a command that waits for a broker."""
+IMPORTING = ("millstream.consumers.cli.parser", "yaml", "confluent_kafka", "millstream.topics.admin")
+"""Modules that every command of a pipeline imports one after the other."""
+COMMANDS = {
+    "work": (str(EXAMPLE),),
+    "run": (str(EXAMPLE), "--plain"),
+    "check": (str(EXAMPLE),),
+    "predict": (str(EXAMPLE), str(EXAMPLE / "events.jsonl")),
+    "tail": (str(EXAMPLE),),
+    "produce": (str(EXAMPLE), str(EXAMPLE / "events.jsonl")),
+}
+MOMENTS = [
+    *((command, module) for command in COMMANDS for module in IMPORTING[:2]),
+    *((command, module) for command in ("work", "run", "tail", "produce") for module in IMPORTING[2:]),
+    *((command, WAITS) for command in ("work", "run", "check")),
+    ("init", IMPORTING[0]),
+]
+QUICK = ("work", IMPORTING[1])
+
+
+@contextmanager
+def started(command: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The command, without a broker. It writes a line with the name of each module that it has imported."""
+    with closing(socket.socket()) as nobody:  # bound, but not listening
+        nobody.bind(("127.0.0.1", 0))
+        environ = {**os.environ, "PYTHONPATH": str(ROOT), "KAFKA_BOOTSTRAP": f"127.0.0.1:{nobody.getsockname()[1]}"}
+        program = [sys.executable, "-P", "-X", "importtime", "-m", "millstream", command, *arguments]
+        with subprocess.Popen(program, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+            try:
+                yield run
+            finally:
+                run.kill()
+
+
+def interrupt(run: subprocess.Popen[str], moment: str, how: signal.Signals) -> str:
+    """Send the signal once a line of standard error names the moment. Returns the other lines that come after it."""
+    assert run.stderr is not None
+    for line in run.stderr:
+        if moment in (line.split("|")[-1].strip(), line[line.find(WAITS) :][: len(WAITS)]):
+            break
+    else:
+        raise AssertionError(f"{run.args!r} never came to {moment}")
+    run.send_signal(how)
+    return "".join(line for line in run.stderr if not line.startswith("import time:"))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("command", "moment"),
+    [QUICK, *(pytest.param(*each, marks=pytest.mark.full) for each in MOMENTS if each != QUICK)],
+)
+def test_ctrl_c_ends_a_command_that_is_not_ready_with_one_line(command: str, moment: str, tmp_path: Path) -> None:
+    with started(command, *COMMANDS.get(command, (str(tmp_path / "new"),))) as run:
+        said = interrupt(run, moment, signal.SIGINT)
+        assert run.wait(20) == (0 if command in ("work", "run") else 1)
+    assert said == (NOT_READY if command in ("work", "run") else "interrupted\n")
+
+
+@pytest.mark.full
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("command", "moment"),
+    [*((command, moment) for command in ("work", "run") for moment in (*IMPORTING, WAITS)), ("check", WAITS)],
+)
+def test_sigterm_ends_workers_as_a_drain_does_and_other_commands_silently(command: str, moment: str) -> None:
+    with started(command, *COMMANDS[command]) as run:
+        said = interrupt(run, moment, signal.SIGTERM)
+        assert (run.wait(20), said) == ((-signal.SIGTERM, "") if command == "check" else (0, NOT_READY))
+
+
+@pytest.mark.full
+@pytest.mark.broker
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("when", ["load", "warm-up"])
+def test_signal_ends_a_worker_that_loads_its_model(
+    kafka: Broker, tmp_path: Path, when: str, how: signal.Signals
+) -> None:
+    forever = "(FOLDER / 'there').touch()\nwhile True: time.sleep(1)"
+    service = python_service(tmp_path, kafka, forever)
+    if when == "load":
+        code = tmp_path / "models" / "number" / "1" / "model.py"
+        code.write_text(code.read_text().replace("class Model:", f"{forever}\nclass Model:"))
+    with Worker(service.file) as worker:
+        worker.wait_for((tmp_path / "there").exists, 60, "at the model")
+        assert worker.stop(how) == 0
+        assert worker.log.endswith(NOT_READY)
+        assert "Traceback" not in worker.log
+    assert service.committed() == {}
+
+
+@pytest.mark.process
+def test_sigterm_ends_the_first_process_of_a_container() -> None:
+    """The kernel ignores a signal to it that has no handler."""
+    program = [sys.executable, "-P", "-X", "importtime", "-m", "millstream", "work", str(EXAMPLE)]
+    with subprocess.Popen(
+        ["unshare", "--pid", "--fork", "--kill-child", *program],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as container:
+        try:
+            assert container.stderr is not None
+            if not any(line.rstrip().endswith(" yaml") for line in container.stderr):
+                pytest.skip("this user may not make a namespace of processes")
+            children = Path(f"/proc/{container.pid}/task/{container.pid}/children").read_text()
+            os.kill(int(children), signal.SIGTERM)
+            assert container.stderr.read().endswith(NOT_READY)
+            assert container.wait(20) == 0
+        finally:
+            container.kill()
+
+
+@pytest.fixture
+def handlers_come_back() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers_come_back")
+def test_command_that_begins_gets_ctrl_c_as_an_exception_until_it_ends() -> None:
+    end_early(["--anything", "produce", "work"])
+    raise_on_ctrl_c()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    end_late(0)
+    assert isinstance(signal.getsignal(signal.SIGINT), EndAtOnce)
+
+
+@pytest.mark.usefixtures("handlers_come_back")
+def test_ignored_signal_stays_ignored_and_sigterm_of_most_commands_keeps_its_meaning() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for command in ("work", "check"):
+        end_early([command])
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+        assert (signal.getsignal(signal.SIGTERM) == signal.SIG_DFL) is (command == "check")
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@pytest.mark.usefixtures("handlers_come_back")
+def test_command_that_handles_ctrl_c_itself_keeps_it() -> None:
+    def own(*_: object) -> None:
+        pass
+
+    signal.signal(signal.SIGINT, own)
+    raise_on_ctrl_c()
+    end_late(0)
+    assert signal.getsignal(signal.SIGINT) is own
