@@ -10,8 +10,8 @@ from itertools import islice
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
+from millstream.consumers.cli.columns import print_columns
 from millstream.consumers.cli.event_advice import advice_on
 from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.cli.selected_letters import open_reader, wanted
@@ -32,6 +32,7 @@ from millstream.topics.dead_letters import (
 from millstream.topics.records import ReadRecord
 from millstream.topics.replay import Replayer, batches, plan
 
+HEADINGS = ("position", "failed at", "reason", "event", "key", "attempts", "replayed", "error")
 PIPED_WIDTH = 3000  # columns of output that doesn't go to a terminal: one line per letter, for `grep`
 MAX_ERROR_LENGTH = 100  # characters of an error in the table on a terminal
 MAX_PIPED_ERROR_LENGTH = 1000  # the same in a pipe: errors end with what to do
@@ -63,24 +64,19 @@ def _list(reader: DeadLetterReader, args: argparse.Namespace) -> int:
         for stored in islice(letters, args.limit):
             print(printable_json(_row(stored), ascii_only=True))
         return 1 if unread else 0
-    table = Table(box=None, pad_edge=False)
-    for heading in ("position", "failed at", "reason", "event", "key", "attempts", "replayed", "error"):
-        table.add_column(heading, overflow="fold")  # a name is shown whole
+    rows: list[list[str]] = []
     reasons: Counter[str] = Counter()
     longest = MAX_ERROR_LENGTH if sys.stdout.isatty() else MAX_PIPED_ERROR_LENGTH
     for stored in letters:
         reason = _cut(stored.letter.reason, MAX_REASON_LENGTH)
         reasons[reason if reason in reasons or len(reasons) < MAX_REASONS else "of other reasons"] += 1
         if reasons.total() <= min(args.limit or MAX_LISTED_ROWS, MAX_LISTED_ROWS):
-            table.add_row(*_cells(stored, longest))
+            rows.append([*_cells(stored, longest)])
     console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, markup=False, highlight=False)
-    if table.rows:
-        with console.capture() as printed:
-            console.print(table)
-        for line in printed.get().splitlines():
-            print(line.rstrip())  # else the longest error would make all lines as long
-    if table.row_count < reasons.total():
-        console.print(f"... and {reasons.total() - table.row_count:,} more")
+    if rows:
+        print_columns(console, HEADINGS, rows)
+    if len(rows) < reasons.total():
+        console.print(f"... and {reasons.total() - len(rows):,} more")
     console.print(_summary(reasons, replayed=args.all))
     return 1 if unread else 0
 
