@@ -94,6 +94,11 @@ class Found:
         return len(self.distinct) <= FEW_TEXTS or 2 * len(self.distinct) <= self.distinct.total()
 
     @property
+    def varies(self) -> bool:
+        """Whether there are several different texts that aren't empty."""
+        return len(self.categories) > 1
+
+    @property
     def categories(self) -> list[str]:
         """The different texts, sorted."""
         return sorted(filter(None, map(str, self.values)))
@@ -150,7 +155,7 @@ class Found:
         if self.is_numeric_text:
             return f"{{field: {self.first_item}, type: text}}"
         if self.kind == "text" and not self.is_prose:
-            return self.as_category if len(self.categories) > 1 and (self.shows_vocabulary or self.is_code) else ""
+            return self.as_category if self.varies and (self.shows_vocabulary or self.is_code) else ""
         return f"{{field: {self.first_item}}}" if self.is_list and self.events else ""
 
     @property

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 
-from millstream.consumers.scaffold.survey import Found
+from millstream.consumers.scaffold.survey import MAX_DISTINCT, Found
 from millstream.schemas.wording import counted
 
 MAX_LISTED = 20
@@ -26,6 +26,8 @@ def _is_empty_parent(one: Found, found: Mapping[str, Found]) -> bool:
 def _hints(one: Found, events: int) -> Iterator[str]:
     if one.as_feature:
         yield f"{_what(one)}: {one.as_feature}"
+    elif one.kind == "text":
+        yield _why_no_feature(one)
     if not one.events:
         yield "no event has a value there"
     elif one.events < events:
@@ -45,3 +47,16 @@ def _what(one: Found) -> str:
     if one.is_numeric_text:
         return "text with numbers; as a feature"
     return "digits that look like a code; as a feature" if one.is_code else "text; as a feature"
+
+
+def _why_no_feature(one: Found) -> str:
+    """Why no feature is proposed for a field of texts, and what one could do."""
+    if one.is_prose:
+        return "long texts; a model of texts gets them as tokens: `millstream docs models#texts-as-tokens`"
+    if not one.varies:
+        return "the sample has only one text there. If there are others, take more events with `--limit`"
+    more = " or more" if len(one.distinct) == MAX_DISTINCT else ""
+    return (
+        f"{len(one.distinct):,}{more} different texts in {counted(one.distinct.total(), 'value')}, too many to guess a "
+        f"vocabulary from. If the model knows them as categories, list all of them in a file beside it: {one.as_category}"
+    )

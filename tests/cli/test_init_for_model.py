@@ -468,6 +468,26 @@ def test_unused_fields_are_listed_with_hints(tmp_path: Path, capsys: pytest.Capt
     assert "- celsius: 1 of 3 events lack it, so a feature needs `missing:`\n" in said
 
 
+def test_texts_that_are_no_feature_are_listed_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = model(tmp_path / "m.onnx", [("age", TensorProto.FLOAT, [1])])
+    events = [
+        {"age": n % 9, "hotel": f"hotel {n * 7 % 15}", "source": "web", "note": "words " * 10 + str(n)}
+        for n in range(20)
+    ]
+    made(tmp_path / "left", "--model", file, "--sample", write_events(tmp_path, events))
+    listed = [
+        line for line in capsys.readouterr().out.splitlines() if line.startswith(("- hotel", "- source", "- note"))
+    ]
+    assert listed == [
+        "- hotel: 15 different texts in 20 values, too many to guess a vocabulary from. If the model knows them as categories, "
+        'list all of them in a file beside it: {field: "hotel", vocabulary: hotel.txt}',
+        "- source: the sample has only one text there. If there are others, take more events with `--limit`",
+        "- note: long texts; a model of texts gets them as tokens: `millstream docs models#texts-as-tokens`",
+    ]
+
+
 def test_list_or_object_that_some_events_have_as_null_is_no_unused_field_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
