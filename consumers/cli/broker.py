@@ -17,6 +17,7 @@ from millstream.topics.local.kafka_jars import are_fetched, missing_for_kafka
 STARTING = "Starting Apache Kafka ..."
 FETCHING = "Starting Apache Kafka. Maven downloads it first: 43 MB ..."
 REAL = """Apache Kafka runs on {bootstrap}. {data}
+Its log: {log}
 Use it in another terminal:
     export KAFKA_BOOTSTRAP={bootstrap}
 Ctrl-C ends it."""
@@ -67,10 +68,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _wait_with_kafka(cache: Path, port: int, data: Path | None) -> None:
-    told = "Its data is temporary: it is deleted at the end." if data is None else f"{data} keeps its data."
+    told = (
+        "Its data is temporary: it is deleted at the end, with its log." if data is None else f"{data} keeps its data."
+    )
     _say_start(cache)
     with LocalKafka(cache, port or None, data=data) as kafka:
-        print(REAL.format(bootstrap=kafka.bootstrap, data=told), flush=True)
+        print(REAL.format(bootstrap=kafka.bootstrap, data=told, log=kafka.log), flush=True)
         kafka.wait()
 
 

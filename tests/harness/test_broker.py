@@ -136,6 +136,10 @@ def test_broker_command_whose_kafka_dies_ends_and_says_so(own_kafka: MavenKafka,
     del own_kafka  # it is here for the jars
     with _broker_command("--port", "0", "--data", str(tmp_path / "kept")) as command:
         bootstrap = _told_address(command)
+        assert command.stdout is not None
+        log = Path(command.stdout.readline().removeprefix("Its log: ").rstrip("\n"))
+        assert log == tmp_path / "kept" / "broker.log"
+        assert log.exists()
         (java,) = Path(f"/proc/{command.pid}/task/{command.pid}/children").read_text().split()
         os.kill(int(java), signal.SIGKILL)
         _, said = command.communicate(timeout=30)

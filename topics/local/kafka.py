@@ -67,6 +67,12 @@ class LocalKafka:
         """Whether its process is there."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def log(self) -> Path:
+        """The file with its output, once it was launched."""
+        assert self._folder is not None
+        return self._folder / "broker.log"
+
     def start(self) -> None:
         """Start the broker, on the data that an earlier start left, and wait until it answers. Raises BrokerError."""
         self.launch()
@@ -85,9 +91,7 @@ class LocalKafka:
                 self._format(jars, self._folder)
             mark(self._folder, self._cluster_id)
         java = ["java", *self.java_options, "-Xms256m", f"-Xmx{self.heap}", "-cp", f"{jars}/*"]
-        self._process = start(
-            [*java, "kafka.Kafka", "server.properties"], self._folder / "broker.log", cwd=self._folder
-        )
+        self._process = start([*java, "kafka.Kafka", "server.properties"], self.log, cwd=self._folder)
 
     def _take(self, folder: Path) -> str | None:
         """Lock the folder that keeps the data, before anything in it changes. Returns the ID of its cluster, if it has one."""
@@ -101,9 +105,8 @@ class LocalKafka:
     def wait_ready(self) -> None:
         """Wait until it answers. Raises BrokerError."""
         assert self._process is not None
-        assert self._folder is not None
         try:
-            self._wait_until_ready(self._process, self._folder / "broker.log")
+            self._wait_until_ready(self._process, self.log)
         except BaseException:
             self.stop()
             raise
@@ -111,12 +114,11 @@ class LocalKafka:
     def wait(self) -> NoReturn:
         """Wait as long as its process runs. Raises BrokerError: it has ended, though nobody called `stop`."""
         assert self._process is not None
-        assert self._folder is not None
         status = self._process.wait()
         how = f"signal {-status}" if status < 0 else f"status {status}"
         raise BrokerError(
             f"Apache Kafka on {self.bootstrap} has ended ({how}). Start the broker again."
-            f"{log_end(self._folder / 'broker.log', 'Its log ends:')}"
+            f"{log_end(self.log, 'Its log ends:')}"
         )
 
     def kill(self) -> None:

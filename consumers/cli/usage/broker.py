@@ -20,7 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         type=Path,
         metavar="DIR",
-        help="folder that keeps the topics and events of Apache Kafka over a restart (default: a temporary one)",
+        help="folder that keeps the topics and events of Apache Kafka over a restart, and its log, broker.log (default: a "
+        "temporary one, which is deleted at the end)",
     )
     parser.add_argument(
         "--cache",
