@@ -330,18 +330,28 @@ class Worker:
                 break
             self._health.turn()
             self._commit(wait=False)  # else a crash meanwhile would repeat the results of all this time
+        unfinished = self._budget.events  # before the commit: results that are delivered after it are not committed
         # If the results are not done because the broker is away, a commit that waits would take even longer.
         committed = self._commit(wait=done.is_set())
         if not done.is_set() and self._ending.at_once.is_set():
-            log.warning("%d events were not finished: they are not committed, and are read again", self._budget.events)
+            log.warning("%d events were not finished: %s", unfinished, self._fate)
         elif not done.is_set() and self._ending.failure is None:
             log.warning(
-                "%d events were not finished within the drain time of %g s: they are not committed, and are read again. With a "
-                "slow model, raise `limits.drain_timeout` (and what your supervisor grants), or lower `limits.in_flight_events`",
-                self._budget.events,
+                "%d events were not finished within the drain time of %g s: %s. With a slow model, raise `limits.drain_timeout` "
+                "(and what your supervisor grants), or lower `limits.in_flight_events`",
+                unfinished,
                 self._settings.drain_timeout,
+                self._fate,
             )
         return done.is_set() and committed and not self._assignment.rewind_wanted.is_set()
+
+    @property
+    def _fate(self) -> str:
+        """What becomes of events that were in flight at the end. Results count once the Kafka client has taken them."""
+        counted = "they are not committed, and are read again. The totals may count results of some of them"
+        if self._settings.exactly_once:
+            return f"{counted}, which readers never see"
+        return f"{counted}; such a result may be on its topic already, and is then written twice"
 
     def _end(self) -> None:
         self._ended = True  # leaving the group revokes the partitions, and `_finish` must not wait again
