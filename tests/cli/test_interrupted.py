@@ -44,7 +44,15 @@ MOMENTS = [
     *((command, WAITS) for command in ("work", "run", "check")),
     ("init", IMPORTING[0]),
 ]
+FOREVER = "(FOLDER / 'there').touch()\nwhile True: time.sleep(1)"
+"""Code of a model that never comes back."""
 QUICK = ("work", IMPORTING[1])
+
+
+class Run(Worker):
+    """A process of `millstream run`."""
+
+    command = "run"
 
 
 @contextmanager
@@ -104,17 +112,27 @@ def test_sigterm_ends_workers_as_a_drain_does_and_other_commands_silently(comman
 def test_signal_ends_a_worker_that_loads_its_model(
     kafka: Broker, tmp_path: Path, when: str, how: signal.Signals
 ) -> None:
-    forever = "(FOLDER / 'there').touch()\nwhile True: time.sleep(1)"
-    service = python_service(tmp_path, kafka, forever)
+    service = python_service(tmp_path, kafka, FOREVER)
     if when == "load":
         code = tmp_path / "models" / "number" / "1" / "model.py"
-        code.write_text(code.read_text().replace("class Model:", f"{forever}\nclass Model:"))
+        code.write_text(code.read_text().replace("class Model:", f"{FOREVER}\nclass Model:"))
     with Worker(service.file) as worker:
         worker.wait_for((tmp_path / "there").exists, 60, "at the model")
         assert worker.stop(how) == 0
         assert worker.log.endswith(NOT_READY)
         assert "Traceback" not in worker.log
-    assert service.committed() == {}
+
+
+@pytest.mark.full
+@pytest.mark.broker
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_a_run_whose_worker_loads_its_model(kafka: Broker, tmp_path: Path, how: signal.Signals) -> None:
+    service = python_service(tmp_path, kafka, FOREVER)
+    with Run(service.file, "--plain") as run:
+        run.wait_for((tmp_path / "there").exists, 60, "at the model")
+        assert run.stop(how) == 0
+        assert f"[0] {NOT_READY}" in run.log
+        assert "Traceback" not in run.log
 
 
 @pytest.mark.process
