@@ -63,10 +63,10 @@ def _missing_for_auc(pipeline: Pipeline, rows: Sequence[dict[str, Any]]) -> str:
     paired, positives = (sum(row[figure] or 0 for row in rows) for figure in ("paired", "positives"))
     if positives in {0, paired}:
         which, other = ("false", "true") if positives == 0 else ("true", "false")
-        return f"all {paired:,} labels are {which}. The AUC needs some that are {other}, too: wait for them"
+        return f"the labels of all {paired:,} paired events are {which}. The AUC needs some that are {other}, too: wait for them"
     if not any(_has_both(row) for row in rows):
         return (
-            f"{paired:,} labels so far, but no window has 2 that are true and 2 that are false. Write a longer "
+            f"{paired:,} paired events so far, but no window has 2 labels that are true and 2 that are false. Write a longer "
             f"`comparison.window`, now {pipeline.comparison.window:g} s, and start the job again"
         )
     return ""

@@ -171,7 +171,7 @@ def results(pipeline: Pipeline, rows: Sequence[dict[str, Any]], shadows: Sequenc
 
 
 def _all_windows(each: Judged, whole: Totals) -> Iterator[RenderableType]:
-    yield Text(f"all windows  {whole.labels:,} labels")
+    yield Text(f"all windows  labelled {whole.labelled:,}, paired {whole.labels:,}")
     table = _table(FIGURES)
     for name, figures in (("primary", whole.primary), (printable(each.name), whole.shadow)):
         table.add_row(Text(name), *(number(figures[figure]) for figure in FIGURES))
@@ -181,7 +181,7 @@ def _all_windows(each: Judged, whole: Totals) -> Iterator[RenderableType]:
     else:
         for compared in (each.verdict, each.log_loss):
             if compared is not None and (difference := compared.figures()):
-                of = "" if compared.labels == whole.labels else f", {compared.labels:,} labels"
+                of = "" if compared.labels == whole.labels else f", {compared.labels:,} paired events"
                 yield Padding(Text(f"difference of {difference}{of}"), INDENT, expand=False)
 
 
@@ -219,8 +219,11 @@ def _heading(row: dict[str, Any]) -> str:
 
 
 def _both(row: dict[str, Any]) -> tuple[str, str]:
-    counts = ", ".join(f"{name} {row[name]:,}" for name in ("events", "errors", "labelled"))
-    return counts, f"agreement {number(row['agreement'])}, PSI {number(row['psi'])}{psi_reading(row['psi'])}"
+    counts = [f"{name} {row[name]:,}" for name in ("events", "errors", "labelled")]
+    paired = "-" if row["paired"] is None else f"{row['paired']:,}"  # None: the result of an older job
+    return ", ".join(
+        [*counts, f"paired {paired}"]
+    ), f"agreement {number(row['agreement'])}, PSI {number(row['psi'])}{psi_reading(row['psi'])}"
 
 
 def psi_reading(psi: float | None) -> str:

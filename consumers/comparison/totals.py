@@ -10,14 +10,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FIGURES: Final = ("accuracy", "log_loss")
-"""They are means over events, so the mean of the windows, weighted by their labels, is exact."""
+"""They are means over paired events, so the mean of the windows, weighted by these, is exact."""
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
     """Each figure of both models: name -> value. None: not known."""
 
-    labels: int  # labels of events with a class of both models
+    labelled: int  # events with a label
+    labels: int  # of the paired ones, which also have a class of both models: the figures are computed from these
     primary: dict[str, float | None]
     shadow: dict[str, float | None]
 
@@ -26,7 +27,7 @@ def totals(rows: Sequence[dict[str, Any]]) -> Totals:
     """The figures over all windows of one shadow; `rows`: their results (schema evaluation-v2)."""
     counted = [row for row in rows if row["paired"] and row["primary"]["accuracy"] is not None]
     sides = [{name: _mean(counted, side, name) for name in FIGURES} for side in ("primary", "shadow")]
-    return Totals(sum(row["paired"] for row in counted), *sides)
+    return Totals(sum(row["labelled"] for row in rows), sum(row["paired"] for row in counted), *sides)
 
 
 def _mean(rows: Sequence[dict[str, Any]], side: str, figure: str) -> float | None:

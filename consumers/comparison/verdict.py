@@ -43,7 +43,7 @@ class Verdict:
 
     outcome: Outcome
     figure: str  # what was compared: auc, accuracy or mae
-    labels: int  # labels that the difference is computed from
+    labels: int  # of paired events, which the difference is computed from
     difference: float | None = None
     low: float | None = None  # the ends of the interval
     high: float | None = None
@@ -53,8 +53,8 @@ class Verdict:
         """One line about the shadow of this name."""
         if self.difference is None or self.low is None or self.high is None:
             needed = f"at least {LEAST_LABELS} are needed{self._counted()}"
-            return f"{shadow}: not decided yet: {self.labels:,} labels so far, {needed}"
-        figure = f"{self.figures()}, {self.labels:,} labels"
+            return f"{shadow}: not decided yet: {self.labels:,} paired events so far, {needed}"
+        figure = f"{self.figures()}, {self.labels:,} paired events"
         match self.outcome:
             case "better":
                 return f"{shadow} is better: {figure}"
@@ -76,7 +76,7 @@ class Verdict:
 
     def _counted(self) -> str:
         return (
-            "; windows in which fewer than 2 are true or fewer than 2 are false don't count"
+            "; windows in which fewer than 2 labels are true or fewer than 2 are false don't count"
             if self.figure == "auc"
             else ""
         )

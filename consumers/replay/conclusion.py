@@ -89,7 +89,7 @@ def _counts(compared: Compared, row: dict[str, Any]) -> Iterator[str]:
     found, progress = compared.evaluated, compared.progress
     yield (
         f"events {progress.answered + progress.rejected.total():,}, answered {progress.answered:,}, predicted "
-        f"{found.answered - found.missing:,}, labelled {row['labelled']:,}"
+        f"{found.answered - found.missing:,}, labelled {row['labelled']:,}, paired {row['paired']:,}"
     )
     if found.repeated:
         yield f"{found.repeated:,} events came more than once; the first one counts"
@@ -178,7 +178,7 @@ def _missing_labels(pipeline: Pipeline, compared: Compared, row: dict[str, Any])
         )
     if task == "classification" and row["positives"] in {0, row["paired"]}:
         which = "false" if row["positives"] == 0 else "true"
-        return f"all {row['paired']:,} labels are {which}. The AUC needs both: choose a longer range of time"
+        return f"the labels of all {row['paired']:,} paired events are {which}. The AUC needs both: choose a longer range of time"
     return ""
 
 

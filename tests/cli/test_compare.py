@@ -63,13 +63,15 @@ def write_result(
     start: int = START,
     pair: Pair = PAIR,
     updated_at: int = 1,
+    failed: int = 0,
 ) -> None:
+    """Write the job's result. The shadow fails on the first events, `failed` of them."""
     zeros = np.zeros(len(events.ids))
     columns = Columns(
         events.primary,
         events.shadow,
         zeros.astype(np.int8),
-        zeros > 0,
+        np.arange(len(zeros)) < failed,
         zeros + 1,
         zeros + 2,
         events.labels.astype(float),
@@ -86,7 +88,7 @@ def test_newest_result_of_each_window_is_shown(tmp_path: Path, kafka: Broker) ->
     topic = scene.pipeline.comparison.evaluations
     newest = time.time_ns() // 1_000_000 - 150_000
     for count, final in ((50, False), (100, True)):
-        write_result(kafka.bootstrap, topic, Events.make(count), final=final, updated_at=newest)
+        write_result(kafka.bootstrap, topic, Events.make(count), final=final, updated_at=newest, failed=10)
     done = millstream("compare", tmp_path, "--show")
     assert done.returncode == 0, done.stderr
     *table, stopped, verdict = done.stdout.splitlines()
@@ -96,7 +98,7 @@ def test_newest_result_of_each_window_is_shown(tmp_path: Path, kafka: Broker) ->
         changed,
     )
     assert heading == "2013-09-01 02:00:00 UTC  final  delay version 1 and delay version 2"
-    assert counts.startswith("  events 100, errors 0, labelled ")
+    assert counts == "  events 100, errors 10, labelled 100, paired 90"
     assert names.split() == ["auc", "log", "loss", "brier", "calibration", "error", "p95", "ms"]
     assert [line.split()[0] for line in (primary, shadow)] == ["primary", "shadow"]
     assert len(primary.split()) == len(shadow.split()) == 6
@@ -104,7 +106,7 @@ def test_newest_result_of_each_window_is_shown(tmp_path: Path, kafka: Broker) ->
     assert stopped.startswith("the comparison job isn't running")
     assert f"`millstream compare {tmp_path / 'pipeline.yaml'}`" in stopped  # in one line, to be copied
     assert verdict.startswith("version 2 is better: AUC +0.")
-    assert verdict.endswith(" 100 labels")
+    assert verdict.endswith(" 90 paired events")
     assert max(map(len, table)) <= 80
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,18 @@ from millstream.consumers.comparison.partials import Partial
 from millstream.consumers.comparison.results import result
 from millstream.consumers.comparison.totals import totals
 from millstream.consumers.comparison.verdict import verdict
+from millstream.inference.class_evaluation import summarise_classes
 from millstream.schemas.comparisons import Pair, Variant
 from tests.inference.class_events import ClassEvents, part
 
 PAIR = Pair(Variant("m", 1, "primary"), Variant("m", 2))
 
 
-def window(events: ClassEvents) -> dict[str, Any]:
-    return result(0, 1, PAIR, Partial(events.summary()), pipeline="p", task="multiclass")
+def window(events: ClassEvents, *, failed: int = 0) -> dict[str, Any]:
+    """The result of a window; the shadow fails on the first events, `failed` of them."""
+    columns = replace(events.columns(), failed=np.arange(len(events.labels)) < failed)
+    summary = summarise_classes(columns, events.primary, events.shadow)
+    return result(0, 1, PAIR, Partial(summary), pipeline="p", task="multiclass")
 
 
 def test_better_shadow_is_told_with_accuracy_interval_and_labels() -> None:
@@ -26,7 +31,7 @@ def test_better_shadow_is_told_with_accuracy_interval_and_labels() -> None:
     found = verdict(rows, "multiclass")
     assert found.outcome == "better"
     assert found.words("version 2").startswith("version 2 is better: accuracy +0.")
-    assert found.words("version 2").endswith("], 750 labels")
+    assert found.words("version 2").endswith("], 750 paired events")
     assert verdict(rows, "multiclass", "log_loss").outcome == "better"  # less is better
 
 
@@ -85,9 +90,19 @@ def test_interval_of_the_log_loss_holds_the_true_difference_19_times_of_20() -> 
 def test_totals_are_the_figures_over_the_events_of_all_windows() -> None:
     events = ClassEvents.make(300)
     whole, found = window(events), totals([window(part(events, 0, 100)), window(part(events, 100, 300))])
-    assert found.labels == 300
+    assert (found.labelled, found.labels) == (300, 300)
     for side, figures in (("primary", found.primary), ("shadow", found.shadow)):
         assert figures == {name: pytest.approx(whole[side][name]) for name in ("accuracy", "log_loss")}
+
+
+def test_events_that_the_shadow_failed_on_are_labelled_but_not_paired() -> None:
+    """All counts of paired events agree, and the figures of both models are computed from the same events."""
+    events = ClassEvents.make(300)
+    halves = [window(part(events, 0, 100), failed=7), window(part(events, 100, 300))]
+    found = totals(halves)
+    assert [(row["labelled"], row["paired"]) for row in halves] == [(100, 93), (200, 200)]
+    assert (found.labelled, found.labels, verdict(halves, "multiclass").labels) == (300, 293, 293)
+    assert found.primary["accuracy"] == pytest.approx((events.primary.classes == events.labels)[7:].mean())
 
 
 def test_few_labels_and_hostile_figures_decide_nothing() -> None:

@@ -111,8 +111,8 @@ def test_three_classes_with_late_labels_end_in_a_verdict_with_the_interval(tmp_p
     assert (shown.returncode, shown.stderr) == (0, "")
     lines = shown.stdout.splitlines()
     assert lines[-1].startswith("version 2 is better: accuracy +0.")
-    assert lines[-1].endswith("], 750 labels")
-    assert "all windows  750 labels" in lines
+    assert lines[-1].endswith("], 750 paired events")
+    assert "all windows  labelled 750, paired 750" in lines
     assert any(line.startswith("  difference of log loss -") for line in lines)
     assert max(len(line) for line in lines if "`" not in line) <= 80  # a sentence with a command is one line
     done = millstream("compare", tmp_path, "--show", "--json")

@@ -40,7 +40,7 @@ def test_clearly_better_shadow_is_told_with_its_interval_and_labels() -> None:
     assert (found.outcome, found.labels) == ("better", 1000)
     said = found.words("version 2")
     assert said.startswith("version 2 is better: AUC +0.")
-    assert said.endswith("], 1,000 labels")
+    assert said.endswith("], 1,000 paired events")
 
 
 def test_worse_shadow_is_not_better() -> None:
@@ -76,7 +76,7 @@ def test_equal_models_are_not_better() -> None:
 def test_few_labels_decide_nothing() -> None:
     found = verdict([window(LEAST_LABELS - 5, shadow=0.0, primary=5)], "classification")
     assert (found.outcome, found.more_labels) == ("not decided yet", 5)
-    assert f"{LEAST_LABELS - 5} labels so far, at least {LEAST_LABELS} are needed" in found.words("version 2")
+    assert f"{LEAST_LABELS - 5} paired events so far, at least {LEAST_LABELS} are needed" in found.words("version 2")
 
 
 def test_no_results_decide_nothing() -> None:

@@ -69,7 +69,8 @@ def travel(journey: Journey) -> None:
     assert "not decided yet" in shown, shown
     journey.write("labels.jsonl", json_lines([{"event": event, "pet": pet} for event, pet in pets.items()]))
     assert f"{EVENTS} labels written" in journey.run("millstream produce pets labels.jsonl --topic pets-seen")
-    shown = journey.until("millstream compare pets --show", lambda text: f"all windows  {EVENTS} labels" in text, 0)
+    all_paired = f"all windows  labelled {EVENTS}, paired {EVENTS}"
+    shown = journey.until("millstream compare pets --show", lambda text: all_paired in text, 0)
     right = {version: sum(number % wrong != 0 for number in range(EVENTS)) for version, wrong in WRONG.items()}
     better = (right[2] - right[1]) / EVENTS
     assert f"version 2 is better: accuracy {better:+.3f}" in shown, f"expected {better:+.3f}:\n{shown}"
