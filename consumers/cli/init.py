@@ -15,7 +15,7 @@ from millstream.consumers.scaffold.guess import inputs_of
 from millstream.consumers.scaffold.guesses import guesses
 from millstream.consumers.scaffold.imported_files import imported_beside
 from millstream.consumers.scaffold.model_file import ModelFile, look_at
-from millstream.consumers.scaffold.own_fields import event_id_of, event_time_of
+from millstream.consumers.scaffold.own_fields import event_id_of, event_time_of, why_no_event_id
 from millstream.consumers.scaffold.survey import survey
 from millstream.consumers.scaffold.texts import config_text, pipeline_text, vocabulary_files
 from millstream.consumers.scaffold.unused import unused
@@ -98,6 +98,7 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
     events = sample.events
     found = survey(events)
     event_id, event_time = event_id_of(found, len(events)), event_time_of(found)
+    no_id = why_no_event_id(found, len(events))
     taken = [one.options["field"] for one in (event_id, event_time) if one is not None]
     inputs = inputs_of(model, found, len(events), taken)
     files = vocabulary_files(inputs)
@@ -112,7 +113,7 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
         if not (kept := (version / CONFIG_FILE).exists()):
             (version / CONFIG_FILE).write_text(config_text(inputs, model.outputs, files), encoding="utf-8")
         (folder / "pipeline.yaml").write_text(
-            pipeline_text(name, topic or f"{name}-events", event_id, event_time), encoding="utf-8"
+            pipeline_text(name, topic or f"{name}-events", event_id, event_time, no_id), encoding="utf-8"
         )
         (folder / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events), encoding="utf-8")
         readme = GENERATED_README.format(name=name, count=_counted(sample), commands=commands)
@@ -126,9 +127,12 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
         )
         print(f"{skipped} skipped. The first: {sample.first_skipped}\n")
     print(f"Look at these guesses, in pipeline.yaml and in models/{name}/1/{CONFIG_FILE}:")
-    for option, found_one in (("input.event_id", event_id), ("input.event_time", event_time)):
-        told = "none found" if found_one is None else f"{found_one.options['field']}: {found_one.why}"
-        print(f"- {option}: {told}")
+    for option, found_one, none in (
+        ("event_id", event_id, f"none taken: {no_id}"),
+        ("event_time", event_time, "none found"),
+    ):
+        told = none if found_one is None else f"{found_one.options['field']}: {found_one.why}"
+        print(f"- input.{option}: {told}")
     if kept:
         print(f"- the {CONFIG_FILE} that lay beside the model is taken as it is")
     for guess in () if kept else (*guesses(inputs), *_not_read(model, name)):

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from millstream.consumers.scaffold.element import differing_times, malformed
 from millstream.consumers.scaffold.guesses import FieldGuess
-from millstream.consumers.scaffold.survey import Found
+from millstream.consumers.scaffold.survey import MAX_DISTINCT, Found
+from millstream.consumers.scaffold.texts import entry_text
 
 ID_NAMES = ("event_id", "id", "uuid", "key")  # in order of preference; and names that end in _id
 TIME_NAMES = (
@@ -15,25 +16,50 @@ TIME_NAMES = (
     "occurred_at",
     "created_at",
 )  # and names that end in _at or _time
+_MAX_NAMED = 3  # fields that are named as possible IDs
 
 
 def event_id_of(found: Mapping[str, Found], events: int) -> FieldGuess | None:
-    """The field that identifies an event: all events have it, and all values differ."""
-    fitting = [
-        one
-        for one in found.values()
-        if one.kind in {"text", "int"} and not one.is_list and one.events == events == len(one.distinct)
-    ]
-    best = min((one for one in fitting if is_id(one.path)), key=lambda one: _rank(one.path, ID_NAMES), default=None)
+    """The field that identifies an event: it is called like an ID, all events have it, and all values differ."""
+    fitting = [one for one in found.values() if is_id(one.path) and _differs(one, events)]
+    best = min(fitting, key=lambda one: _rank(one.path, ID_NAMES), default=None)
     if best is None:
         return None
-    why = "it is in the only event" if events == 1 else f"all {events} events have it, and all differ"
+    all_differ = "all differ" if events <= MAX_DISTINCT else f"the {MAX_DISTINCT:,} values that were compared differ"
+    why = "it is in the only event" if events == 1 else f"all {events:,} events have it, and {all_differ}"
     if refused := sum(best.kinds[kind] for kind in ("bool", "float", "odd")):
         why += (
             f"; {refused} of {best.kinds.total()} values are neither texts nor whole numbers: these events become dead "
             "letters (`undecodable`); let the producer send texts or whole numbers"
         )
     return FieldGuess({"field": best.path}, why)
+
+
+def why_no_event_id(found: Mapping[str, Found], events: int) -> str:
+    """Why no field is taken as the ID, and which ones may be it although they aren't called like one."""
+    if events == 1:
+        return "the only event has no text or whole number with a name like id or order_id"
+    compared = "" if events <= MAX_DISTINCT else f", of which {MAX_DISTINCT:,} were compared"
+    each = f"each of the {events:,} events{compared}"
+    why = f"no field with a name like id or order_id has a different text or whole number in {each}"
+    others = [one for one in found.values() if _differs(one, events) and not one.time_format and not one.is_prose]
+    if not others:
+        return why
+    others.sort(key=lambda one: one.kind != "text")  # a whole number that differs is often an amount
+    named = ", ".join(entry_text({"field": one.path}) for one in others[:_MAX_NAMED])
+    more = f" and {len(others) - _MAX_NAMED} more" if len(others) > _MAX_NAMED else ""
+    return f"{why}. Fields with other names that do: {named}{more}. If one of them identifies an event, write it as event_id"
+
+
+def _differs(one: Found, events: int) -> bool:
+    """Whether each event has a value of its own there, as far as values are remembered."""
+    compared = min(events, MAX_DISTINCT)
+    return (
+        one.kind in {"text", "int"}
+        and not one.is_list
+        and one.events == events
+        and one.distinct.total() == len(one.distinct) == compared
+    )
 
 
 def event_time_of(found: Mapping[str, Found]) -> FieldGuess | None:

@@ -13,8 +13,10 @@ MAX_NAME = 50  # bytes of a vocabulary file's name, besides its number and its e
 MAX_INLINE = 12  # entries of a vocabulary that stand in config.yaml; a longer one gets a file
 
 
-def pipeline_text(name: str, topic: str, event_id: FieldGuess | None, event_time: FieldGuess | None) -> str:
-    """The pipeline file for JSON events."""
+def pipeline_text(
+    name: str, topic: str, event_id: FieldGuess | None, event_time: FieldGuess | None, why_no_id: str
+) -> str:
+    """The pipeline file for JSON events; `why_no_id`: why there is no `event_id`, if there is none."""
     lines = [
         f"name: {_yaml(name)}",
         "",
@@ -24,7 +26,7 @@ def pipeline_text(name: str, topic: str, event_id: FieldGuess | None, event_time
         "input:",
         f"  topics: [{_yaml(topic)}]",
         "  format: json",
-        *_own_fields(event_id, event_time),
+        *_own_fields(event_id, event_time, why_no_id),
         "  # key: FIELD   # `millstream produce` keys records by this field (millstream docs pipeline)",
         "",
         "output:",
@@ -54,9 +56,9 @@ def _later(name: str) -> Sequence[str]:
     )
 
 
-def _own_fields(event_id: FieldGuess | None, event_time: FieldGuess | None) -> Iterator[str]:
+def _own_fields(event_id: FieldGuess | None, event_time: FieldGuess | None, why_no_id: str) -> Iterator[str]:
     if event_id is None:
-        yield "  # event_id: FIELD   # no field of the sample identifies an event; the ID is <topic>-<partition>-<offset>"
+        yield f"  # event_id: FIELD   # {why_no_id}. Without it, the ID is <topic>-<partition>-<offset>"
     else:
         yield f"  event_id: {_unexpanded(event_id)}   # GUESS: {event_id.why}"
     if event_time is None:

@@ -592,6 +592,65 @@ def test_event_ids_that_no_option_takes_are_told(tmp_path: Path) -> None:
     assert "type: any" not in line
 
 
+def test_fields_that_may_identify_an_event_are_named_though_their_names_do_not_say_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No times, no numbers with a fraction, no long texts; texts come first, and what YAML could misread is quoted."""
+    file = model(tmp_path / "m.onnx", [("price", TensorProto.FLOAT, [1])])
+    events = [
+        {
+            "order_id": "the same",
+            "cents": number,
+            "parcel": f"P{number}",
+            "${HOME}\u2028x": f"{number}-a",
+            "n": f"n{number}",
+            "paid_at": 1772357400000 + number,
+            "left": f"2026-03-01T09:30:{number:02}Z",
+            "price": number + 0.5,
+            "note": f"{number} " + "very long " * 10,
+        }
+        for number in range(20)
+    ]
+    folder = tmp_path / "parcels"
+    pipeline, _ = made(folder, "--model", file, "--sample", write_events(tmp_path, events))
+    assert "event_id" not in pipeline["input"]
+    why = (
+        "no field with a name like id or order_id has a different text or whole number in each of the 20 events. Fields "
+        'with other names that do: parcel, "${HOME}\\u2028x", "n" and 1 more. If one of them identifies an event, write it as '
+        "event_id"
+    )
+    assert f"- input.event_id: none taken: {why}\n" in capsys.readouterr().out
+    assert f"  # event_id: FIELD   # {why}. Without it, the ID is <topic>" in (folder / "pipeline.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("count", "why"),
+    [
+        (1, "the only event has no text or whole number with a name like id or order_id"),
+        (2, "no field with a name like id or order_id has a different text or whole number in each of the 2 events"),
+    ],
+)
+def test_no_field_that_could_identify_an_event_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int, why: str
+) -> None:
+    file = model(tmp_path / "m.onnx", [("price", TensorProto.FLOAT, [1])])
+    own = write_events(tmp_path, [{"shop": "north", "price": 1.5} for _ in range(count)])
+    made(tmp_path / "orders", "--model", file, "--sample", own)
+    assert f"- input.event_id: none taken: {why}\n" in capsys.readouterr().out
+
+
+def test_ids_of_a_large_sample_are_taken_though_not_all_are_compared(tmp_path: Path) -> None:
+    file = model(tmp_path / "m.onnx", [("price", TensorProto.FLOAT, [1])])
+    own = write_events(tmp_path, [{"id": f"e{number}", "price": 1.5} for number in range(1500)])
+    folder = tmp_path / "orders"
+    pipeline, _ = made(folder, "--model", file, "--sample", own, "--limit", 1500)
+    assert pipeline["input"]["event_id"] == "id"
+    assert (
+        "all 1,500 events have it, and the 1,000 values that were compared differ"
+        in (folder / "pipeline.yaml").read_text()
+    )
+
+
 def test_field_that_most_events_lack_is_no_guess(tmp_path: Path) -> None:
     file = model(tmp_path / "m.onnx", [("price_0", TensorProto.FLOAT, [1])])
     events = [{"name": "x", **({"years": 3} if number < 2 else {})} for number in range(14)]
