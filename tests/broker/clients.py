@@ -17,9 +17,13 @@ Row = tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, Head
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int, config: Mapping[str, str]) -> None:
-    """Create a topic, with as many replicas as the broker likes, and wait until it is there. Raises KafkaException."""
+    """Create a topic, with as many replicas as the broker likes, and wait until it is there. Raises KafkaException.
+
+    Its records stay, whatever their timestamps: by default, the broker looks every five minutes for those to delete by their age.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    new = NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=dict(config))
+    settings = {"retention.ms": "-1", **config}
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=settings)
     admin.create_topics([new], request_timeout=30)[topic].result()
     # Created is not yet known: the broker's own view follows the controller's.
     wait_until(lambda: len(_partitions(admin, topic)) == partitions, 10, f"topic {topic} to appear")

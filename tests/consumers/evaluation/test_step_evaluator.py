@@ -57,12 +57,12 @@ TIMEOUT = 60.0  # seconds
 
 @pytest.fixture
 def pipeline(tmp_path: Path, kafka: Broker, make_topic: MakeTopic) -> Pipeline:
-    """With topics of its own. The records are old, so nothing may delete them."""
+    """With topics of its own."""
     text = FILE.replace("FORMAT", "avro").replace("SHARE", "30").replace("127.0.0.1:9092", kafka.bootstrap)
     for role in ("predictions", "labels"):
-        text = text.replace(f"topic: {role}", f"topic: {make_topic(3, retention_ms='-1')}")
+        text = text.replace(f"topic: {role}", f"topic: {make_topic(3)}")
     text += f"  evaluations: {make_topic(1, cleanup_policy='compact')}\n"
-    return load(tmp_path, text + f"dead_letters: {{topic: {make_topic(3, retention_ms='-1')}}}\n")
+    return load(tmp_path, text + f"dead_letters: {{topic: {make_topic(3)}}}\n")
 
 
 def write(pipeline: Pipeline, topics: Topics) -> None:
@@ -302,7 +302,7 @@ def test_events_are_read_on_while_labels_can_not_be_read(
         )
         assert (found.value("canary", "labelled"), evaluator.read_until > NOW) == (0, True)
         assert evaluator.label_problem.startswith(f"topic {name}: ")
-        create_topic(kafka.bootstrap, name, 3, {"retention.ms": "-1"})
+        create_topic(kafka.bootstrap, name, 3, {})
         topics.records = {"labels": labels}
         write(pipeline, topics)
         wait_until(lambda: evaluator.advance(1.0) >= 0 and not evaluator.label_problem, 30, "labels to be read")
