@@ -11,6 +11,7 @@ from millstream.consumers.record_types import Partition
 from millstream.consumers.records import Records
 from millstream.consumers.source.reader import FINAL_ERRORS, UNREADABLE_ERRORS, reader_of
 from millstream.topics.client_log import client_log
+from millstream.topics.coordinator import UNREADY_ERRORS
 from millstream.topics.errors import TopicError
 from millstream.topics.quick_connect import QUICK_CONNECT
 from millstream.topics.records import ANSWER_TIMEOUT, LEADERLESS_ERRORS, TRANSIENT_ERRORS, asked_again, bounds
@@ -117,7 +118,7 @@ class RangeReader:
                 lambda: self._consumer.committed(
                     [TopicPartition(*each) for each in partitions], timeout=ANSWER_TIMEOUT
                 ),
-                {KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError._WAIT_COORD},
+                UNREADY_ERRORS | {KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError._WAIT_COORD},
             )
         except KafkaException as error:
             raise unreachable(self._bootstrap, error.args[0], self._causes) from None

@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.flow.partition_names import ranges_of
 from millstream.consumers.record_types import Partition
+from millstream.topics.coordinator import UNREADY_ERRORS
 from millstream.topics.records import TRANSIENT_ERRORS
 
 log = logging.getLogger(__name__)
@@ -16,7 +17,7 @@ log = logging.getLogger(__name__)
 SEEK_TIMEOUT = 15.0  # seconds, within which a newly assigned partition has to accept a seek
 # Seconds to request the committed offsets. An open transaction of a lost worker can hide them for longer.
 COMMITTED_TIMEOUT = 2.0
-CLIENT_RETRIED_ERRORS = TRANSIENT_ERRORS | {KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
+CLIENT_RETRIED_ERRORS = TRANSIENT_ERRORS | UNREADY_ERRORS
 """Errors after which the client retries by itself: an outage only causes lag."""
 AWAY_ERRORS = CLIENT_RETRIED_ERRORS | {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD}
 """Errors of requests while the broker is away."""

@@ -19,7 +19,9 @@ from millstream.consumers.demo.example import example_folder
 from millstream.schemas.dead_letters import DeadLetter, decode_dead_letter
 from millstream.schemas.records import PREDICTION
 from millstream.schemas.wire import HEAD_BYTES, schema_id_of
+from millstream.topics.coordinator import UNREADY_ERRORS
 from millstream.topics.embedded import EmbeddedBroker
+from millstream.topics.records import asked_again
 from tests.broker.clients import create_topic, ensure_topic, read_all, wait_until
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ class Service:
 
     def _committed(self, consumer: Consumer) -> dict[tuple[str, int], int]:
         asked = [TopicPartition(*place) for topic in self.inputs for place in _ends(consumer, topic)]
-        found = consumer.committed(asked, timeout=10)
+        found = asked_again(lambda: consumer.committed(asked, timeout=10), UNREADY_ERRORS)  # of a new broker
         return {(place.topic, place.partition): place.offset for place in found if place.offset >= 0}
 
     def input_ends(self) -> dict[tuple[str, int], int]:

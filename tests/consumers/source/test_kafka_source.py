@@ -526,8 +526,13 @@ def test_rewind_that_waited_long_enough_ends_the_worker(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     "error",
-    [failure(KafkaError._TIMED_OUT), failure(KafkaError.UNKNOWN, retriable=True), failure(KafkaError._WAIT_COORD)],
-    ids=["timed out", "retriable", "no coordinator"],
+    [
+        failure(KafkaError._TIMED_OUT),
+        failure(KafkaError.UNKNOWN, retriable=True),
+        failure(KafkaError._WAIT_COORD),
+        failure(KafkaError.NOT_COORDINATOR),
+    ],
+    ids=["timed out", "retriable", "no coordinator", "another coordinator"],
 )
 def test_rewind_is_tried_again_while_the_broker_is_away(error: Exception) -> None:
     reading = Reading().assigned(A)

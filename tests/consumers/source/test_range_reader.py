@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from millstream.consumers.errors import WorkerError
+from millstream.consumers.source import range_reader
 from millstream.consumers.source.range_reader import RangeReader
 from millstream.topics.errors import TopicError
 from tests.broker.clients import wait_until
@@ -81,6 +83,24 @@ def test_records_that_come_later_are_not_in_the_range(
     assert read(reader) == [5, 6, 7, 8, 9]
     reader.begin(ranges)  # once more, as after an aborted transaction
     assert read(reader) == list(range(10))
+
+
+def test_committed_offsets_of_a_new_broker_are_requested_until_its_coordinator_is_ready(
+    kafka: Broker, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make_topic()
+    errors = [KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS]
+
+    class Starting(Consumer):
+        def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
+            if errors:
+                raise KafkaException(KafkaError(errors.pop()))
+            return super().committed(partitions, timeout=timeout)
+
+    monkeypatch.setattr(range_reader, "Consumer", Starting)
+    with closing(RangeReader({"bootstrap.servers": kafka.bootstrap}, f"group-of-{topic}")) as reader:
+        assert reader.committed([(topic, 0)])[topic, 0] < 0
+    assert not errors
 
 
 def test_missing_topic_is_told(kafka: Broker, reader: RangeReader) -> None:
