@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -17,16 +18,26 @@ Row = tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, Head
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int, config: Mapping[str, str]) -> None:
-    """Create a topic, with as many replicas as the broker likes, and wait until it is there. Raises KafkaException.
+    """As `create_topics`, for one topic."""
+    create_topics(bootstrap, {topic: (partitions, config)})
 
-    Its records stay, whatever their timestamps: by default, the broker looks every five minutes for those to delete by their age.
+
+def create_topics(bootstrap: str, topics: Mapping[str, tuple[int, Mapping[str, str]]]) -> None:
+    """Create topics with one request, each with its partitions and settings and as many replicas as the broker likes.
+
+    Waits until they are there. Raises KafkaException. Records stay, whatever their timestamps: by default, the broker looks every
+    five minutes for those to delete by their age.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    settings = {"retention.ms": "-1", **config}
-    new = NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=settings)
-    admin.create_topics([new], request_timeout=30)[topic].result()
+    new = [
+        NewTopic(topic, num_partitions=partitions, replication_factor=-1, config={"retention.ms": "-1", **config})
+        for topic, (partitions, config) in topics.items()
+    ]
+    for created in admin.create_topics(new, request_timeout=30).values():
+        created.result()
     # Created is not yet known: the broker's own view follows the controller's.
-    wait_until(lambda: len(_partitions(admin, topic)) == partitions, 10, f"topic {topic} to appear")
+    for topic, (partitions, _) in topics.items():
+        wait_until(partial(_has_partitions, admin, topic, partitions), 10, f"topic {topic} to appear")
 
 
 def ensure_topic(bootstrap: str, topic: str) -> None:
@@ -131,6 +142,10 @@ def _partition(message: Message) -> int:
     partition = message.partition()
     assert partition is not None
     return partition
+
+
+def _has_partitions(admin: AdminClient, topic: str, count: int) -> bool:
+    return len(_partitions(admin, topic)) == count
 
 
 def _partitions(client: Consumer | AdminClient, topic: str) -> Sequence[int]:

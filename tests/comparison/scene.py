@@ -26,7 +26,7 @@ from millstream.schemas.comparisons import ComparisonEncoder, PrimaryRows, Varia
 from millstream.schemas.records import COMPARISON
 from millstream.schemas.row_models import RowModels
 from millstream.topics.local.child import start
-from tests.broker.clients import create_topic, wait_until
+from tests.broker.clients import create_topics, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -180,15 +180,15 @@ def comparison_scene(folder: Path, kafka: Broker, *, partitions: int = 4, **sect
     file.write_text(yaml.safe_dump(document, sort_keys=False))
     pipeline = load_pipeline(file, {})
     assert pipeline.labels is not None
-    for topic, count, config in (
-        (pipeline.input.topics[0], 1, {}),
-        (pipeline.output.topic, 1, {}),
-        (pipeline.dead_letters.topic, 1, {}),
-        (pipeline.comparison.topic, partitions, {}),
-        (pipeline.comparison.evaluations, 1, {"cleanup.policy": "compact"}),
-        (pipeline.labels.topic, 2, {}),
-    ):
-        create_topic(kafka.bootstrap, topic, count, config)
+    topics: dict[str, tuple[int, dict[str, str]]] = {
+        pipeline.input.topics[0]: (1, {}),
+        pipeline.output.topic: (1, {}),
+        pipeline.dead_letters.topic: (1, {}),
+        pipeline.comparison.topic: (partitions, {}),
+        pipeline.comparison.evaluations: (1, {"cleanup.policy": "compact"}),
+        pipeline.labels.topic: (2, {}),
+    }
+    create_topics(kafka.bootstrap, topics)
     return Scene(file, pipeline, kafka.bootstrap)
 
 

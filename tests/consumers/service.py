@@ -22,10 +22,10 @@ from millstream.schemas.wire import HEAD_BYTES, schema_id_of
 from millstream.topics.coordinator import UNREADY_ERRORS
 from millstream.topics.embedded import EmbeddedBroker
 from millstream.topics.records import asked_again
-from tests.broker.clients import create_topic, ensure_topic, read_all, wait_until
+from tests.broker.clients import create_topics, ensure_topic, read_all, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from tests.broker.choice import Broker
@@ -93,11 +93,8 @@ def write_service(
     name = f"{folder.name[:60]}-{uuid.uuid4().hex[:8]}"
     topics = tuple(f"{name}-events-{number}" for number in range(inputs))
     output, letters = f"{name}-predictions", f"{name}-dead-letters"
-    for topic in (*topics, output, letters) if with_topics else ():
-        if kafka.durable:
-            create_topic(kafka.bootstrap, topic, EmbeddedBroker.partitions, {})
-        else:
-            ensure_topic(kafka.bootstrap, topic)
+    if with_topics:
+        make_topics(kafka, (*topics, output, letters))
     document = {
         "name": name,
         "kafka": {"bootstrap": kafka.bootstrap},
@@ -109,6 +106,15 @@ def write_service(
     file = folder / "pipeline.yaml"
     file.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
     return Service(file, kafka.bootstrap, name, topics, output, letters)
+
+
+def make_topics(kafka: Broker, topics: Iterable[str]) -> None:
+    """Make topics of 4 partitions, on any kind of broker."""
+    if kafka.durable:
+        create_topics(kafka.bootstrap, dict.fromkeys(topics, (EmbeddedBroker.partitions, {})))
+        return
+    for topic in topics:
+        ensure_topic(kafka.bootstrap, topic)
 
 
 def vector_service(folder: Path, kafka: Broker, **sections: Any) -> Service:

@@ -8,10 +8,9 @@ import pytest
 import yaml
 
 from benchmarks.load import vector_events, write_vector_model
-from millstream.topics.embedded import EmbeddedBroker
-from tests.broker.clients import create_topic, ensure_topic, produce, read_all
+from tests.broker.clients import produce, read_all
 from tests.consumers.processes import Worker
-from tests.consumers.service import prediction_of, vector_service
+from tests.consumers.service import make_topics, prediction_of, vector_service
 from tests.inference.sources.places import place_in
 from tests.stores.minio import PASSWORD, Minio
 
@@ -119,11 +118,7 @@ def test_primary_and_shadow_come_from_the_store(kafka: Broker, tmp_path: Path, m
         place.put(f"vector/2/{path.name}", path.read_bytes())
     document = yaml.safe_load(service.file.read_text("utf-8")) | {"shadows": [{"version": 2}]}
     service.file.write_text(yaml.safe_dump(document), encoding="utf-8")
-    for topic in (f"{document['name']}-comparisons", f"{document['name']}-evaluations"):
-        if kafka.durable:
-            create_topic(kafka.bootstrap, topic, EmbeddedBroker.partitions, {})
-        else:
-            ensure_topic(kafka.bootstrap, topic)
+    make_topics(kafka, (f"{document['name']}-comparisons", f"{document['name']}-evaluations"))
     feed(kafka, service)
     with Worker(service.file, "--until-idle") as worker:
         assert worker.wait() == 0

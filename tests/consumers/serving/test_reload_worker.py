@@ -12,9 +12,9 @@ from benchmarks.load import vector_events
 from millstream.schemas.comparisons import ComparisonDecoder
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.records import OWN_SCHEMAS_FOLDER
-from tests.broker.clients import create_topic, ensure_topic, produce, read_all, wait_until
+from tests.broker.clients import produce, read_all, wait_until
 from tests.consumers.processes import Worker
-from tests.consumers.service import Service, prediction_of, vector_service
+from tests.consumers.service import Service, make_topics, prediction_of, vector_service
 from tests.consumers.serving.versions import CONFIG, delete_version, name_alias, write_version
 
 if TYPE_CHECKING:
@@ -180,11 +180,7 @@ def test_workers_for_dedicated_shadows_follow_the_primary_and_keep_the_shadow(ka
     shadow = {"name": "candidate", "version": 7, "dedicated": True}
     scene = Scene(tmp_path, kafka, "champion", 1, 2, 7, shadows=[shadow])
     topics = [f"{scene.service.group}-{what}" for what in ("comparisons", "evaluations")]
-    for topic in topics:
-        if kafka.durable:
-            create_topic(kafka.bootstrap, topic, 4, {})
-        else:
-            ensure_topic(kafka.bootstrap, topic)
+    make_topics(kafka, topics)
     name_alias(scene.models, champion=1)
     with Worker(scene.service.file) as primary, Worker(scene.service.file, "--role", "shadow") as worker:
         primary.wait_ready()

@@ -14,10 +14,10 @@ from millstream.consumers.shadow.sampling import sampled
 from millstream.schemas.comparisons import ComparisonDecoder, Comparisons
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.records import OWN_SCHEMAS_FOLDER
-from tests.broker.clients import create_topic, ensure_topic, read_all, wait_until
+from tests.broker.clients import read_all, wait_until
 from tests.consumers.processes import Worker
 from tests.consumers.python_service import answered, python_service, send
-from tests.consumers.service import value_of
+from tests.consumers.service import make_topics, value_of
 from tests.feature_store.scene import store_section
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ def shadowed(
     """A primary that negates, and a shadow, version 2, with this body."""
     shadows = [{"version": 2, **(shadow or {})}]
     service = python_service(folder, kafka, NEGATE, shadows=shadows, **sections)
-    for topic in (f"{service.group}-comparisons", f"{service.group}-evaluations"):
-        (create_topic if kafka.durable else _ensure)(kafka.bootstrap, topic, 4, {})
+    make_topics(kafka, (f"{service.group}-comparisons", f"{service.group}-evaluations"))
     first, second = folder / "models" / "number" / "1", folder / "models" / "number" / "2"
     second.mkdir()
     (second / "config.yaml").write_text((first / "config.yaml").read_text())
@@ -45,10 +44,6 @@ def shadowed(
     file = service.file.read_text()
     service.file.write_text(file.replace("  name: number\n", "  name: number\n  version: 1\n"))
     return service
-
-
-def _ensure(bootstrap: str, topic: str, *_: Any) -> None:
-    ensure_topic(bootstrap, topic)
 
 
 def comparisons(service: Service) -> Comparisons:
