@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from millstream.consumers.cli import main as cli
+from millstream.topics import admin
 from tests.broker.choice import Broker
 from tests.feature_store.scene import CONFIG, customer_service, store_section
 
@@ -170,8 +171,9 @@ def test_entry_older_than_max_age_counts_as_missing(
 
 
 def test_check_reads_as_for_an_event(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], redis_server: RedisServer
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(admin, "ANSWER_TIMEOUT", 0.1)  # of the broker, which is away
     cli.run(["check", pipeline(tmp_path, redis_server)])
     assert "look-up   customer: keys 'customer:' and the like can be read" in capsys.readouterr().out
 
