@@ -1,10 +1,14 @@
 """Runs the `millstream` command as users do."""
 
+import io
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from millstream.consumers.cli import main as cli
 from millstream.consumers.demo.example import example_folder
 from tests.conftest import MakeTopic
 
@@ -18,6 +22,20 @@ def millstream(*arguments: str | Path, stdin: bytes = b"", timeout: float = 60) 
         [COMMAND, *map(str, arguments)], input=stdin, capture_output=True, timeout=timeout, env=ENVIRON, check=False
     )
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def millstream_here(*arguments: str | Path, stdin: bytes = b"") -> "subprocess.CompletedProcess[str]":
+    """Run the command in this process: starting one takes longer than most commands. It must end by itself."""
+    written, said = io.BytesIO(), io.BytesIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("KAFKA_BOOTSTRAP", raising=False)
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
+        patch.setattr(sys, "stdout", out := io.TextIOWrapper(written, "utf-8"))
+        patch.setattr(sys, "stderr", err := io.TextIOWrapper(said, "utf-8"))
+        code = cli.run([*map(str, arguments)])
+        out.flush()
+        err.flush()
+    return subprocess.CompletedProcess(arguments, code, written.getvalue().decode(), said.getvalue().decode())
 
 
 def flights_pipeline(folder: Path, bootstrap: str, make_topic: MakeTopic) -> dict[str, str]:

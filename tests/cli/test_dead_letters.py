@@ -17,7 +17,7 @@ from millstream.consumers.cli import main as cli
 from tests.broker.choice import Broker
 from tests.broker.clients import Headers, produce, read_all, wait_until
 from tests.broker.raw_batch import send_batch
-from tests.cli.command import COMMAND, ENVIRON, millstream
+from tests.cli.command import COMMAND, ENVIRON, millstream, millstream_here
 from tests.consumers.processes import Worker
 from tests.consumers.python_service import python_service
 from tests.consumers.service import Service, id_of, vector_service
@@ -38,7 +38,7 @@ def work(service: Service) -> None:
 
 
 def listed(service: Service, *options: str) -> list[dict[str, Any]]:
-    done = millstream("dead-letters", "list", service.file, "--json", *options)
+    done = millstream_here("dead-letters", "list", service.file, "--json", *options)
     assert (done.returncode, done.stderr) == (0, "")
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -60,28 +60,28 @@ def test_event_is_answered_once_after_its_schema_is_there_and_its_letter_replaye
     produce(kafka.bootstrap, service.inputs[0], [(b"\x1b[31m", b"junk")])
     work(service)
 
-    table = millstream("dead-letters", "list", service.file).stdout.splitlines()
+    table = millstream_here("dead-letters", "list", service.file).stdout.splitlines()
     assert table[-1] == "5 dead letters: 4 unknown_schema, 1 undecodable"
     assert len(table) == 1 + 5 + 1
     letters = listed(service, "--reason", "unknown_schema")
     assert [letter["attempts"] for letter in letters] == [1] * 4
-    shown = millstream("dead-letters", "show", service.file, letters[0]["position"]).stdout
+    shown = millstream_here("dead-letters", "show", service.file, letters[0]["position"]).stdout
     assert "not decoded: no schema has the id 9" in shown
     assert later[0][:16].hex(" ") in shown or any(value[:16].hex(" ") in shown for value in later)
-    dry = millstream("dead-letters", "replay", service.file, "--reason", "unknown_schema", "--dry-run")
+    dry = millstream_here("dead-letters", "replay", service.file, "--reason", "unknown_schema", "--dry-run")
     assert dry.stdout.splitlines()[-1] == "4 would be replayed"
 
     (tmp_path / "schemas" / f"{UNKNOWN}-vector-event-later.avsc").write_text(json.dumps(VECTOR_SCHEMA))
-    shown = millstream("dead-letters", "show", service.file, letters[0]["position"]).stdout
+    shown = millstream_here("dead-letters", "show", service.file, letters[0]["position"]).stdout
     assert '"id": "event-000000000' in shown
     assert 'header traceparent "00-1"' in shown
-    done = millstream("dead-letters", "replay", service.file, "--reason", "unknown_schema", "--yes")
+    done = millstream_here("dead-letters", "replay", service.file, "--reason", "unknown_schema", "--yes")
     assert (done.returncode, done.stdout, done.stderr) == (0, "4 replayed\n", "")
-    again = millstream("dead-letters", "replay", service.file, "--reason", "unknown_schema", "--yes")
+    again = millstream_here("dead-letters", "replay", service.file, "--reason", "unknown_schema", "--yes")
     assert (again.returncode, again.stdout) == (0, "0 replayed\n")
-    one = millstream("dead-letters", "list", service.file)
+    one = millstream_here("dead-letters", "list", service.file)
     assert one.stdout.splitlines()[-1] == "1 dead letter: 1 undecodable"
-    none = millstream("dead-letters", "list", service.file, "--reason", "unknown_schema")
+    none = millstream_here("dead-letters", "list", service.file, "--reason", "unknown_schema")
     assert none.stdout == "no dead letters to replay; --all also lists those replayed\n"
     assert [letter["reason"] for letter in listed(service)] == ["undecodable"]
     assert Counter(letter["replayed_at"] is None for letter in listed(service, "--all")) == {False: 4, True: 1}
@@ -105,7 +105,7 @@ def test_event_that_fails_again_has_one_attempt_more(kafka: Broker, tmp_path: Pa
     for attempts in (1, 2):
         [letter] = listed(service)
         assert letter["attempts"] == attempts
-        assert millstream("dead-letters", "replay", service.file).stdout == "1 replayed\n"
+        assert millstream_here("dead-letters", "replay", service.file).stdout == "1 replayed\n"
         work(service)
     headers = [record.headers() for record in read_all(kafka.bootstrap, service.inputs[0], 3)]
     assert [len(each or []) for each in headers] == [1, 2, 2]  # a later replay replaces what an earlier one said
@@ -157,7 +157,7 @@ def test_filters_list_what_they_say(kafka: Broker, tmp_path: Path) -> None:
         (["--field", "a"], [1]),
     ):
         assert [letter["offset"] for letter in listed(service, *options)] == offsets, options
-    table = millstream("dead-letters", "list", service.file, "--limit", "3").stdout
+    table = millstream_here("dead-letters", "list", service.file, "--limit", "3").stdout
     assert "\x1b" not in table
     assert table.splitlines()[-2:] == ["... and 1 more", "4 dead letters: 2 undecodable, 2 unfit"]
 
@@ -180,10 +180,10 @@ def test_letter_at_a_position_is_replayed_alone_and_once(kafka: Broker, tmp_path
     write_letters(kafka.bootstrap, service.letters, letters)
     second = sorted(letter["position"] for letter in listed(service))[1]
     assert [letter["position"] for letter in listed(service, "--position", second)] == [second]
-    done = millstream("dead-letters", "replay", service.file, "--position", second)
+    done = millstream_here("dead-letters", "replay", service.file, "--position", second)
     assert (done.returncode, done.stdout, done.stderr) == (0, "1 replayed\n", "")
     assert [message.value() for message in read_all(kafka.bootstrap, service.inputs[0], 1)] == [b"1"]
-    again = millstream("dead-letters", "replay", service.file, "--position", second)
+    again = millstream_here("dead-letters", "replay", service.file, "--position", second)
     assert (again.returncode, again.stdout) == (1, "0 replayed, 1 could not be\n")
     assert again.stderr == f"{second}: no dead letter is there, or it was replayed already\n"
     assert len(listed(service)) == 2
@@ -233,13 +233,13 @@ def test_letter_that_can_not_be_replayed_is_told_and_the_others_are(kafka: Broke
         kafka.bootstrap, service.letters, [a_letter(**ours, value=None), a_letter(topic="x"), a_letter(**ours)]
     )
     produce(kafka.bootstrap, service.letters, [(None, b"junk")], partition=1)
-    done = millstream("dead-letters", "replay", service.file)
+    done = millstream_here("dead-letters", "replay", service.file)
     assert (done.returncode, done.stdout) == (1, "1 replayed, 2 could not be\n")
     first, second, third = done.stderr.splitlines()
     assert first == f"0@0 stays: its value was left out, and the event is gone from {service.inputs[0]}/0@0."
     assert second == "0@1 stays: it is pipeline p's."
     assert third.startswith("1@0: no dead letter")
-    assert "left out" in millstream("dead-letters", "show", service.file, "0@0").stdout
+    assert "left out" in millstream_here("dead-letters", "show", service.file, "0@0").stdout
 
 
 @pytest.mark.parametrize(
@@ -280,10 +280,10 @@ def test_forged_letters_act_on_no_terminal_and_are_written_to_no_other_topic(kaf
     write_letters(kafka.bootstrap, service.letters, letters)
     send_batch(kafka.bootstrap, service.letters, [encoded(a_letter(**ours)), b"\0" + b"\xff" * 9], name=b"\xff")
 
-    listed = millstream("dead-letters", "list", service.file, "--all")
-    shown = [millstream("dead-letters", "show", service.file, f"0@{offset}") for offset in range(7)]
-    replayed = millstream("dead-letters", "replay", service.file, "--yes")
-    for done in (listed, millstream("dead-letters", "list", service.file, "--all", "--json"), *shown, replayed):
+    listed = millstream_here("dead-letters", "list", service.file, "--all")
+    shown = [millstream_here("dead-letters", "show", service.file, f"0@{offset}") for offset in range(7)]
+    replayed = millstream_here("dead-letters", "replay", service.file, "--yes")
+    for done in (listed, millstream_here("dead-letters", "list", service.file, "--all", "--json"), *shown, replayed):
         assert (done.stdout + done.stderr).replace("\n", "").isprintable()
         assert "Traceback" not in done.stderr, done.stderr
     assert [done.returncode for done in shown] == [0] * 6 + [1]
@@ -299,7 +299,7 @@ def test_letter_of_a_value_of_another_type_names_the_option_that_takes_it(kafka:
     service = python_service(tmp_path, kafka, "return {'y': inputs['x']}", input={"format": "json", "event_id": "id"})
     error = "x: expected a number that fits into a double, found text"
     write_letters(kafka.bootstrap, service.letters, [a_letter(error=error)])
-    shown = millstream("dead-letters", "show", service.file, "0@0").stdout
+    shown = millstream_here("dead-letters", "show", service.file, "0@0").stdout
     assert "\nadvice       x: `type: any` beside the field takes numbers, true and false, also as text" in shown
 
 
@@ -307,7 +307,7 @@ def test_letter_of_a_list_in_a_list_names_the_paths_that_lead_into_it(kafka: Bro
     service = python_service(tmp_path, kafka, "return {'y': inputs['x']}", input={"format": "json", "event_id": "id"})
     errors = ["x[0]: expected text, found an array", "x[: expected text, found an array"]  # the second one is forged
     write_letters(kafka.bootstrap, service.letters, [a_letter(error=error) for error in errors])
-    shown = [millstream("dead-letters", "show", service.file, f"0@{offset}") for offset in (0, 1)]
+    shown = [millstream_here("dead-letters", "show", service.file, f"0@{offset}") for offset in (0, 1)]
     assert "\nadvice       x[0]: `x[0][0]` leads to the first item of the list, and `x[0][]` to all" in shown[0].stdout
     assert [done.returncode for done in shown] == [0, 0]
 
@@ -317,7 +317,7 @@ def test_letter_of_an_event_that_lacks_a_field_names_those_that_it_has(kafka: Br
     error = "field `price.amount` is absent or null, but tensor `x` needs a value"
     letter = a_letter(reason="unfit", error=error, value=b'{"price": {"total": 1}}')
     write_letters(kafka.bootstrap, service.letters, [letter])
-    shown = millstream("dead-letters", "show", service.file, "0@0").stdout
+    shown = millstream_here("dead-letters", "show", service.file, "0@0").stdout
     assert (
         "\nadvice       price.amount: `price` has no `amount`. It has the fields total. If the field was renamed"
         in shown
@@ -327,7 +327,7 @@ def test_letter_of_an_event_that_lacks_a_field_names_those_that_it_has(kafka: Br
 def test_reasons_written_by_hand_fill_no_screen(kafka: Broker, tmp_path: Path) -> None:
     service = vector_service(tmp_path, kafka)
     write_letters(kafka.bootstrap, service.letters, [a_letter(reason=f"{n}-" + "x" * 5000) for n in range(200)])
-    text = millstream("dead-letters", "list", service.file, "--limit", "1").stdout
+    text = millstream_here("dead-letters", "list", service.file, "--limit", "1").stdout
     assert "\n200 dead letters: 150 of other reasons, " in text
     assert len(text) < 20_000
 
@@ -335,7 +335,7 @@ def test_reasons_written_by_hand_fill_no_screen(kafka: Broker, tmp_path: Path) -
 def test_letter_with_many_headers_shows_the_first_and_their_number(kafka: Broker, tmp_path: Path) -> None:
     service = vector_service(tmp_path, kafka)
     write_letters(kafka.bootstrap, service.letters, [a_letter(headers=tuple((f"h{n}", b"v") for n in range(3000)))])
-    shown = millstream("dead-letters", "show", service.file, "0@0").stdout
+    shown = millstream_here("dead-letters", "show", service.file, "0@0").stdout
     assert 'header h19   "v"\nheaders      2980 more\n' in shown
     assert "header h20" not in shown
 
@@ -348,7 +348,7 @@ def test_shown_letter_is_one_json_object_for_programs(kafka: Broker, tmp_path: P
     write_letters(kafka.bootstrap, service.letters, letters)
     found = []
     for offset in range(3):
-        done = millstream("dead-letters", "show", service.file, f"0@{offset}", "--json")
+        done = millstream_here("dead-letters", "show", service.file, f"0@{offset}", "--json")
         assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
         found.append(json.loads(done.stdout))
     decoded, junk, empty = found
@@ -362,6 +362,6 @@ def test_shown_letter_is_one_json_object_for_programs(kafka: Broker, tmp_path: P
     assert "value" not in junk
     assert empty.get("value") is None
     assert "value_hex" not in empty
-    missing = millstream("dead-letters", "show", service.file, "0@9", "--json")
+    missing = millstream_here("dead-letters", "show", service.file, "0@9", "--json")
     assert (missing.returncode, missing.stdout) == (1, "")
     assert "no dead letter at 0@9" in missing.stderr

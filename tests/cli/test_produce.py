@@ -19,7 +19,7 @@ from millstream.schemas.rows import decode_row
 from tests.broker.choice import Broker
 from tests.broker.clients import create_topic, read_all, wait_until
 from tests.broker.maven import MavenKafka, missing_for_maven
-from tests.cli.command import COMMAND, ENVIRON, flights_pipeline, millstream
+from tests.cli.command import COMMAND, ENVIRON, flights_pipeline, millstream, millstream_here
 from tests.conftest import MakeTopic
 from tests.consumers.python_service import python_service
 
@@ -61,7 +61,7 @@ def test_labels_are_written_as_the_label_topic_has_them(tmp_path: Path, kafka: B
     file = tmp_path / "pipeline.yaml"
     file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | {"labels": section}))
     row = '{"event":"e1","late":true}'
-    done = millstream("produce", tmp_path, "--topic", labels, stdin=row.encode())
+    done = millstream_here("produce", tmp_path, "--topic", labels, stdin=row.encode())
     assert (done.returncode, done.stdout, done.stderr) == (0, f"1 label written to {labels}\n", "")
     [message] = read_all(kafka.bootstrap, labels, 1)
     assert (message.key(), message.value()) == (b"e1", row.encode())
@@ -76,8 +76,8 @@ def test_csv_and_json_lines_give_the_same_bytes(
     writer.writeheader()
     writer.writerows(ROWS)
     (tmp_path / "events.csv").write_text(text.getvalue())
-    assert millstream("produce", tmp_path, tmp_path / "events.csv", "--topic", other).returncode == 0
-    assert millstream("produce", tmp_path, EVENTS).returncode == 0
+    assert millstream_here("produce", tmp_path, tmp_path / "events.csv", "--topic", other).returncode == 0
+    assert millstream_here("produce", tmp_path, EVENTS).returncode == 0
     by_csv, by_json = (
         sorted((message.partition(), message.key(), message.value()) for message in read_all(kafka.bootstrap, t, 20))
         for t in (other, topic)
@@ -89,7 +89,7 @@ def test_bad_row_stops_after_the_rows_before_it(tmp_path: Path, kafka: Broker, t
     lines = EVENTS.read_text().splitlines()[:5]
     lines[2] = lines[2].replace('"month":9', '"month":"September"')
     (tmp_path / "events.jsonl").write_text("\n".join(lines))
-    done = millstream("produce", tmp_path, tmp_path / "events.jsonl")
+    done = millstream_here("produce", tmp_path, tmp_path / "events.jsonl")
     assert (done.returncode, done.stdout) == (1, f"2 events written to {topic}\n")
     assert done.stderr.startswith(f"{tmp_path / 'events.jsonl'}:3: field 'month'")
     assert ids(kafka, topic, 2) == sorted(row["id"] for row in ROWS[:2])
@@ -98,7 +98,7 @@ def test_bad_row_stops_after_the_rows_before_it(tmp_path: Path, kafka: Broker, t
 def test_skip_bad_writes_all_others_and_tells_each(tmp_path: Path, kafka: Broker, topic: str) -> None:
     good = [line.encode() for line in EVENTS.read_text().splitlines()[:3]]
     bad = [b"{", b"[1]", b'{"id": "x"}', b'{"id": "\xff"}', b'{"id": ' + b"9" * 5000 + b"}"]
-    done = millstream("produce", tmp_path, "--skip-bad", stdin=b"\n".join([*bad, b"", *good]))
+    done = millstream_here("produce", tmp_path, "--skip-bad", stdin=b"\n".join([*bad, b"", *good]))
     assert (done.returncode, done.stdout) == (0, f"3 events written to {topic}, 5 bad rows skipped\n")
     told = done.stderr.splitlines()
     assert [line.split(":")[1] for line in told] == ["1", "2", "3", "4", "5"]
@@ -107,7 +107,7 @@ def test_skip_bad_writes_all_others_and_tells_each(tmp_path: Path, kafka: Broker
 
 
 def test_limit_ends_in_the_middle_of_endless_input(tmp_path: Path, kafka: Broker, topic: str) -> None:
-    done = millstream("produce", tmp_path, EVENTS, "--limit", "7", "--rate", "1000")
+    done = millstream_here("produce", tmp_path, EVENTS, "--limit", "7", "--rate", "1000")
     assert (done.returncode, done.stdout) == (0, f"7 events written to {topic}\n")
     assert len(read_all(kafka.bootstrap, topic, 7)) == 7
 
@@ -122,14 +122,14 @@ def test_limit_ends_in_the_middle_of_endless_input(tmp_path: Path, kafka: Broker
     ],
 )
 def test_bad_csv_is_told_by_its_line(tmp_path: Path, topic: str, text: str, told: str) -> None:
-    done = millstream("produce", tmp_path, "--format", "csv", stdin=text.encode())
+    done = millstream_here("produce", tmp_path, "--format", "csv", stdin=text.encode())
     assert (done.returncode, done.stdout) == (1, f"0 events written to {topic}\n")
     assert told in done.stderr
 
 
 def test_missing_file_is_one_clear_message(tmp_path: Path, kafka: Broker, make_topic: MakeTopic) -> None:
     flights_pipeline(tmp_path, kafka.bootstrap, make_topic)
-    done = millstream("produce", tmp_path, tmp_path / "none.jsonl")
+    done = millstream_here("produce", tmp_path, tmp_path / "none.jsonl")
     assert done.returncode == 1
     assert (
         done.stderr
@@ -139,7 +139,7 @@ def test_missing_file_is_one_clear_message(tmp_path: Path, kafka: Broker, make_t
 
 @pytest.mark.durable  # the mock makes topics that are asked for
 def test_missing_topic_is_one_clear_message(tmp_path: Path, topic: str) -> None:
-    done = millstream("produce", tmp_path, EVENTS, "--topic", f"{topic}-not-there")
+    done = millstream_here("produce", tmp_path, EVENTS, "--topic", f"{topic}-not-there")
     assert done.returncode == 1
     assert done.stderr.startswith(f"--topic {topic}-not-there: there is no such topic on ")
     assert "topics create" not in done.stderr
@@ -151,7 +151,7 @@ def test_key_that_is_no_field_is_refused_with_its_line(tmp_path: Path) -> None:
     text = file.read_text()
     file.write_text(text.replace("key: tail_number", "key: tail"))
     line = text[: text.index("key: tail_number")].count("\n") + 1
-    done = millstream("produce", tmp_path, EVENTS)
+    done = millstream_here("produce", tmp_path, EVENTS)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"{file}:{line}: input.key: expected a field of schema `flight-departure`")
 
@@ -169,7 +169,7 @@ def test_path_that_labels_do_not_have_is_refused_with_its_line(
     text = file.read_text()
     file.write_text(f"{text}\n{yaml.safe_dump({'labels': {k: v for k, v in section.items() if v}}, sort_keys=False)}")
     line = file.read_text()[: file.read_text().index(f"event_id: {event_id}")].count("\n") + 1
-    done = millstream("produce", tmp_path, "--topic", "labels", stdin=b"{}")
+    done = millstream_here("produce", tmp_path, "--topic", "labels", stdin=b"{}")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"{file}:{line}: labels.event_id: expected {expected}, found `{event_id}`")
 
@@ -184,7 +184,9 @@ def test_json_without_a_schema_is_written_as_it_is(tmp_path: Path, kafka: Broker
         {"id": 3, "about": {"keys": [7]}},
     ]
     bad = ['{"x": NaN}', '{"x": 1e999}', '{"x": "\\ud800"}', '{"x": ' + "9" * 5000 + "}"]
-    done = millstream("produce", service.file, "--skip-bad", stdin="\n".join([*map(json.dumps, rows), *bad]).encode())
+    done = millstream_here(
+        "produce", service.file, "--skip-bad", stdin="\n".join([*map(json.dumps, rows), *bad]).encode()
+    )
     assert (done.returncode, done.stdout) == (0, f"3 events written to {service.inputs[0]}, 4 bad rows skipped\n")
     number = "expected numbers that fit into a double, found NaN, Infinity or a larger number, such as 1e999. Send null"
     others = [
@@ -201,7 +203,7 @@ def test_json_without_a_schema_is_written_as_it_is(tmp_path: Path, kafka: Broker
 
 def test_csv_without_a_schema_is_refused(tmp_path: Path, kafka: Broker) -> None:
     service = python_service(tmp_path, kafka, "return {'y': inputs['x']}", input={"format": "json"})
-    done = millstream("produce", service.file, "--format", "csv", stdin=b"id\n1\n")
+    done = millstream_here("produce", service.file, "--format", "csv", stdin=b"id\n1\n")
     assert (done.returncode, done.stdout) == (1, "")
     assert "CSV has only text" in done.stderr
 
@@ -210,12 +212,12 @@ def test_run_that_ended_early_says_how_to_go_on_without_doubling(tmp_path: Path,
     lines = EVENTS.read_text().splitlines()
     file = tmp_path / "events.jsonl"
     file.write_text("\n".join([*lines[:2], "{", *lines[2:]]))
-    first = millstream("produce", tmp_path, file)
+    first = millstream_here("produce", tmp_path, file)
     assert (first.returncode, first.stdout) == (1, f"2 events written to {topic}\n")
     assert "To go on, correct the row and give the same command and input again with --skip 2." in first.stderr
     assert "add --skip-bad" in first.stderr
     file.write_text("\n".join([*lines[:2], *lines[2:]]))
-    rest = millstream("produce", tmp_path, file, "--skip", "2")
+    rest = millstream_here("produce", tmp_path, file, "--skip", "2")
     assert (rest.returncode, rest.stdout) == (0, f"18 events written to {topic}\n")
     assert ids(kafka, topic, 20) == sorted(row["id"] for row in ROWS)
 
@@ -232,19 +234,19 @@ def test_row_that_the_broker_refuses_is_a_bad_row(tmp_path: Path, kafka: Broker,
     packed = tmp_path / "packed.yaml"
     packed.write_text(yaml.safe_dump(yaml.safe_load(service.file.read_text()) | {"kafka": client}))
 
-    done = millstream("produce", service.file, file, "--topic", topic)
+    done = millstream_here("produce", service.file, file, "--topic", topic)
     assert (done.returncode, done.stdout) == (1, f"3 events written to {topic}\n")
     assert f"{file}:4: expected a record that topic {topic} takes, found one of 50,020 bytes" in done.stderr
     assert "its `max.message.bytes` is 20,000" in done.stderr
     assert "with --skip 3. To leave out bad rows instead, add --skip-bad." in done.stderr
 
-    rest = millstream("produce", service.file, file, "--topic", topic, "--skip", "3", "--skip-bad")
+    rest = millstream_here("produce", service.file, file, "--topic", topic, "--skip", "3", "--skip-bad")
     assert (rest.returncode, rest.stdout) == (0, f"4 events written to {topic}, 2 bad rows skipped\n")
     assert [line.split(":")[1] for line in rest.stderr.splitlines()] == ["4", "7"]
     stored = [json.loads(message.value() or b"")["id"] for message in read_all(kafka.bootstrap, topic, 7)]
     assert stored == ["0", "1", "2", "4", "5", "7", "8"]
 
-    done = millstream("produce", packed, file, "--topic", topic)
+    done = millstream_here("produce", packed, file, "--topic", topic)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"9 events written to {topic}\n", "")
 
 
@@ -255,7 +257,7 @@ def test_small_rows_are_in_no_batch_that_the_broker_refuses(
     service = python_service(tmp_path, kafka, "return {'y': inputs['x']}", input={"format": "json", "event_id": "id"})
     topic = make_topic(1, max_message_bytes="20000")
     rows = "".join(f"{json.dumps({'id': f'{number}', 'text': 'x' * 100})}\n" for number in range(2000))
-    done = millstream("produce", service.file, "--topic", topic, stdin=rows.encode())
+    done = millstream_here("produce", service.file, "--topic", topic, stdin=rows.encode())
     assert (done.returncode, done.stdout, done.stderr) == (0, f"2,000 events written to {topic}\n", "")
     assert len(read_all(kafka.bootstrap, topic, 2000)) == 2000
 
@@ -366,6 +368,6 @@ def test_advice_names_the_pipeline_file_of_the_command_line(tmp_path: Path, topi
     text = (tmp_path / "pipeline.yaml").read_text()
     file = tmp_path / "my flights.yaml"
     file.write_text(text.replace(topic, f"{topic}-not-there"))
-    done = millstream("produce", file, EVENTS)
+    done = millstream_here("produce", file, EVENTS)
     assert done.returncode == 1
     assert f"Create it: millstream topics create '{file}'\n" in done.stderr
