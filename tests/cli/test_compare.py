@@ -20,7 +20,7 @@ from millstream.schemas.comparisons import Pair, Variant
 from millstream.schemas.records import EVALUATION
 from tests.broker.choice import Broker
 from tests.broker.clients import produce
-from tests.cli.command import COMMAND, ENVIRON, millstream
+from tests.cli.command import COMMAND, ENVIRON, millstream, millstream_here
 from tests.comparison.scene import START, Events, comparison_scene
 from tests.pipeline.pipeline_files import SMALL
 
@@ -29,7 +29,7 @@ PAIR = Pair(Variant("delay", 1, "primary"), Variant("delay", 2))
 
 def test_pipeline_without_shadows_is_refused_with_what_to_write(tmp_path: Path) -> None:
     (tmp_path / "pipeline.yaml").write_text(SMALL)
-    done = millstream("compare", tmp_path)
+    done = millstream_here("compare", tmp_path)
     assert done.returncode == 1
     assert "there are no shadows to compare. Write `shadows:`" in done.stderr
 
@@ -130,7 +130,7 @@ def test_exit_code_and_json_tell_the_verdict(
         final=True,
         pair=Pair(PAIR.primary, Variant("delay", 7)),  # the file doesn't name it
     )
-    done = millstream("compare", tmp_path, "--show", "--json")
+    done = millstream_here("compare", tmp_path, "--show", "--json")
     assert (done.returncode, done.stderr) == (code, "")
     (found,) = map(json.loads, done.stdout.splitlines())
     assert found["shadow"] == "version 2"
@@ -141,7 +141,7 @@ def test_exit_code_and_json_tell_the_verdict(
 @pytest.mark.durable
 def test_no_results_say_how_to_start_the_job(tmp_path: Path, kafka: Broker) -> None:
     comparison_scene(tmp_path, kafka)
-    done = millstream("compare", tmp_path, "--show")
+    done = millstream_here("compare", tmp_path, "--show")
     assert done.returncode == 5
     assert (
         f"no results yet: the comparison job writes them (start it with `millstream compare {tmp_path / 'pipeline.yaml'}`"
@@ -161,7 +161,7 @@ def test_json_without_show_is_refused(tmp_path: Path) -> None:
 def test_comparisons_are_shown_by_tail(tmp_path: Path, kafka: Broker) -> None:
     scene = comparison_scene(tmp_path, kafka)
     scene.compare(Events.make(3), errors={1: "out of memory"})
-    done = millstream("tail", tmp_path, "--comparisons", "--from-beginning", "--limit", "3", "--timeout", "20")
+    done = millstream_here("tail", tmp_path, "--comparisons", "--from-beginning", "--limit", "3", "--timeout", "20")
     rows = sorted((json.loads(line) for line in done.stdout.splitlines()), key=lambda row: str(row["key"]))
     assert [row["key"] for row in rows] == [row["value"]["event_id"] for row in rows]
     assert [row["value"]["shadow"]["error"] for row in rows] == [None, "out of memory", None]
@@ -180,7 +180,7 @@ def test_hostile_results_are_shown_or_passed_over_and_act_on_no_terminal(tmp_pat
     for number, value in enumerate((b"", b"junk", head, head + b"\xff" * 9, b"\0\0\0\0\1" + b"\xff" * 50, None)):
         produce(kafka.bootstrap, topic, [(b"%d" % number, value)])
     write_result(kafka.bootstrap, topic, events, final=False)
-    done = millstream("compare", tmp_path, "--show")
+    done = millstream_here("compare", tmp_path, "--show")
     assert (done.returncode, done.stderr) == (5, "")
     assert done.stdout.replace("\n", "").isprintable()
     assert done.stdout.count("2013-09-01 02:00:00") == 2

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from millstream.pipeline.loading import load_pipeline
-from tests.cli.command import millstream
+from tests.cli.command import millstream, millstream_here
 
 
 def uncommented(file: Path) -> str:
@@ -14,7 +14,7 @@ def uncommented(file: Path) -> str:
 
 
 def test_sections_for_later_are_comments_that_a_pipeline_can_take(tmp_path: Path) -> None:
-    assert millstream("init", tmp_path / "flights").returncode == 0
+    assert millstream_here("init", tmp_path / "flights").returncode == 0
     file = tmp_path / "flights" / "pipeline.yaml"
     file.write_text(uncommented(file), encoding="utf-8")
     pipeline = load_pipeline(file, {})
@@ -35,13 +35,13 @@ def test_new_folder_holds_a_pipeline_that_checks(tmp_path: Path) -> None:
 
 
 def test_empty_folder_is_filled(tmp_path: Path) -> None:
-    assert millstream("init", tmp_path).returncode == 0
+    assert millstream_here("init", tmp_path).returncode == 0
     assert (tmp_path / "pipeline.yaml").exists()
 
 
 def test_folder_with_something_in_it_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    refused = millstream("init", tmp_path)
+    refused = millstream_here("init", tmp_path)
     assert refused.returncode == 1
     assert refused.stderr == (
         f"{tmp_path}: expected a new or empty folder, found a folder that isn't empty. Choose another name.\n"
@@ -53,6 +53,6 @@ def test_place_that_is_a_file_is_refused(tmp_path: Path) -> None:
     place = tmp_path / "file"
     place.write_text("")
     for folder in (place, place / "below"):
-        refused = millstream("init", folder)
+        refused = millstream_here("init", folder)
         assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
         assert str(folder) in refused.stderr

@@ -20,7 +20,7 @@ from millstream.topics.records import ReadRecord
 from tests.broker.choice import Broker
 from tests.broker.clients import produce
 from tests.broker.raw_batch import send_batch
-from tests.cli.command import COMMAND, ENVIRON, flights_pipeline, millstream
+from tests.cli.command import COMMAND, ENVIRON, flights_pipeline, millstream, millstream_here
 from tests.conftest import MakeTopic
 from tests.schemas.letters import encoded
 
@@ -128,14 +128,14 @@ def test_from_beginning_prints_what_is_there(tmp_path: Path, kafka: Broker, make
     assert done.returncode == 0
     assert {row["key"] for row in rows} == {"a", "b", None, "d"}
     assert sum("error" in row for row in rows) == 2
-    few = millstream("tail", tmp_path, "--topic", topics["departures"], "--from-beginning", "--limit", "2")
+    few = millstream_here("tail", tmp_path, "--topic", topics["departures"], "--from-beginning", "--limit", "2")
     assert few.stderr == f"reading {topics['departures']}; ends after 2 records; Ctrl-C ends\n"
     assert len(few.stdout.splitlines()) == 2
 
 
 def test_timeout_ends_a_quiet_topic(tmp_path: Path, kafka: Broker, make_topic: MakeTopic) -> None:
     topics = flights_pipeline(tmp_path, kafka.bootstrap, make_topic)
-    done = millstream("tail", tmp_path, "--from-beginning", "--timeout", "0.5")
+    done = millstream_here("tail", tmp_path, "--from-beginning", "--timeout", "0.5")
     assert (done.returncode, done.stdout) == (0, "")
     assert f"reading {topics['predictions']}; ends after 0.5 s without a record; Ctrl-C ends\n" in done.stderr
     assert f"{topics['predictions']} has no records yet" in done.stderr
@@ -172,7 +172,7 @@ def test_missing_topic_of_the_pipeline_can_be_created(tmp_path: Path, kafka: Bro
     topics = flights_pipeline(tmp_path, kafka.bootstrap, make_topic)
     file = tmp_path / "pipeline.yaml"
     file.write_text(file.read_text().replace(topics["predictions"], f"{topics['predictions']}-not-there"))
-    done = millstream("tail", tmp_path)
+    done = millstream_here("tail", tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert "millstream topics create" in done.stderr
 
@@ -192,7 +192,7 @@ def test_topic_that_the_pipeline_has_not_is_one_clear_message(
     tmp_path: Path, kafka: Broker, make_topic: MakeTopic, name: str, said: str
 ) -> None:
     flights_pipeline(tmp_path, kafka.bootstrap, make_topic)
-    done = millstream("tail", tmp_path, "--topic", name)
+    done = millstream_here("tail", tmp_path, "--topic", name)
     assert (done.returncode, done.stdout) == (1, "")
     assert re.search(said, done.stderr)
     assert "topics create" not in done.stderr
@@ -251,7 +251,7 @@ def test_hostile_records_are_printed_and_act_on_no_terminal(
     send_batch(kafka.bootstrap, topic, [b"first"], name=b"\xff\xfe")
     send_batch(kafka.bootstrap, topic, ['{"a": "\x9b2J\u202e\x7f"}'.encode()])
     send_batch(kafka.bootstrap, topic, [None], key="\x9b31m".encode(), name=b"\x1b[31m", timestamp=-1)
-    done = millstream("tail", tmp_path, "--topic", "input", "--from-beginning", "--limit", "3", "--timeout", "20")
+    done = millstream_here("tail", tmp_path, "--topic", "input", "--from-beginning", "--limit", "3", "--timeout", "20")
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
     assert [line.isprintable() for line in done.stdout.splitlines()] == [True] * 3
     first, second, third = map(json.loads, done.stdout.splitlines())
