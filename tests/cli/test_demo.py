@@ -77,7 +77,7 @@ def test_events_of_both_versions_add_up() -> None:
 
 
 @needs_proc
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
 def test_signal_drains_sums_up_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     with running(tmp_path) as demo:
         wait_for_events(demo)
@@ -162,6 +162,7 @@ def test_shadow_is_judged_by_the_comparison_job(kafka: Broker) -> None:
     assert 0.5 < areas[0] < areas[1] < 1
 
 
+@pytest.mark.full
 def test_reload_shows_the_switch_and_a_higher_auc() -> None:
     done = millstream("demo", "--reload", "--events", "4000", "--rate", "1000", "--workers", "2", timeout=300)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
@@ -197,7 +198,9 @@ def test_rollout_promotes_the_better_version_and_rolls_the_broken_one_back(kafka
     [
         ([], 1, "The demo with a rollout needs a real broker"),
         (["--bootstrap", "127.0.0.1:9", "--rate", "0"], 2, "--rate 0: a rollout takes its time"),
-        (["--bootstrap", "127.0.0.1:9"], 1, "no Kafka broker answers at 127.0.0.1:9"),
+        pytest.param(
+            ["--bootstrap", "127.0.0.1:9"], 1, "no Kafka broker answers at 127.0.0.1:9", marks=pytest.mark.full
+        ),
     ],
 )
 def test_rollout_that_can_not_be_shown_says_why(arguments: list[str], status: int, says: str) -> None:

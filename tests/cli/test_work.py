@@ -143,7 +143,7 @@ def member(service: Service, group: str, client_id: str, *topics: str) -> Iterat
 
 
 @pytest.mark.durable
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=pytest.mark.full)])
 def test_group_in_which_something_reads_other_topics_is_refused(kafka: Broker, tmp_path: Path, protocol: str) -> None:
     service = vector_service(tmp_path, kafka, membership={"protocol": protocol})
     other = f"{service.group}-other"

@@ -28,7 +28,7 @@ return {"y": -inputs["x"]}
 
 
 @pytest.mark.durable
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("delivery", [pytest.param("at_least_once", marks=pytest.mark.full), "exactly_once"])
 def test_event_that_crashes_workers_is_refused_and_the_others_answered(
     kafka: Broker, tmp_path: Path, delivery: str
 ) -> None:

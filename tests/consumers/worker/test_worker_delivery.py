@@ -248,6 +248,7 @@ def test_workers_that_join_and_leave_under_load_lose_and_double_nothing(kafka: B
 
 
 @pytest.mark.durable
+@pytest.mark.full
 def test_killed_worker_loses_nothing(kafka: Broker, tmp_path: Path) -> None:
     """SIGKILL under load: what was committed has its result; what has none is read again by those who stay."""
     service = vector_service(tmp_path, kafka)
