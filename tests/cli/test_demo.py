@@ -92,6 +92,7 @@ def test_signal_drains_sums_up_and_leaves_nothing(tmp_path: Path, number: signal
 
 
 @needs_proc
+@pytest.mark.full
 def test_signal_while_workers_start_leaves_nothing(tmp_path: Path) -> None:
     with running(tmp_path) as demo:
         wait_until(lambda: bool(workers_of(demo)), 30, "a worker")

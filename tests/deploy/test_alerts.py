@@ -63,7 +63,7 @@ def test_every_alert_is_tried_in_its_fault() -> None:
     "command",
     [
         ["check", "config", "deploy/prometheus/prometheus.yml"],
-        ["test", "rules", "tests/deploy/alerts_test.yml"],
+        pytest.param(["test", "rules", "tests/deploy/alerts_test.yml"], marks=pytest.mark.full),
     ],
     ids=["config and rules are valid", "each alert fires in its fault and not at rest"],
 )

@@ -100,6 +100,7 @@ def test_what_a_process_ends_with_is_told_with_its_case(
     assert table([outcome]).splitlines()[1].endswith(str(len(outcome.findings)))
 
 
+@pytest.mark.full
 def test_extensions_compile_under_the_sanitizers(tmp_path: Path) -> None:
     try:
         compile_sanitized(tmp_path)

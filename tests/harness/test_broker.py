@@ -170,6 +170,7 @@ def _told_address(command: subprocess.Popen[str]) -> str:
 
 @pytest.mark.durable
 @pytest.mark.broker
+@pytest.mark.full
 def test_a_broker_that_cannot_start_shows_the_end_of_its_log() -> None:
     if (missing := missing_for_maven()) is not None:
         pytest.skip(f"no broker of its own: {missing}")

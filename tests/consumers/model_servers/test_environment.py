@@ -58,6 +58,7 @@ def test_other_file_than_the_pinned_one_is_refused(tmp_path: Path, packages: Pac
     assert kept(tmp_path / "cache") == set()
 
 
+@pytest.mark.full
 def test_without_network_nothing_is_left(tmp_path: Path, packages: Packages, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PIP_FIND_LINKS")
     with pytest.raises(

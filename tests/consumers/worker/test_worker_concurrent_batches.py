@@ -25,7 +25,12 @@ UNEVEN = 'time.sleep(int(inputs["x"][0, 0]) * 7 % 10 / 1000)\nreturn {"y": -inpu
 @pytest.mark.durable
 @pytest.mark.parametrize(
     ("delivery", "ordering"),
-    [("at_least_once", "partition"), ("at_least_once", "none"), ("at_least_once", "key"), ("exactly_once", "key")],
+    [
+        ("at_least_once", "partition"),
+        ("at_least_once", "none"),
+        pytest.param("at_least_once", "key", marks=pytest.mark.full),
+        ("exactly_once", "key"),
+    ],
 )
 def test_several_batches_in_flight_answer_every_event(
     kafka: Broker, tmp_path: Path, delivery: str, ordering: str

@@ -103,7 +103,7 @@ def _first_offset(service: Service) -> tuple[int, str]:
 
 
 @pytest.mark.durable
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("delivery", [pytest.param("at_least_once", marks=pytest.mark.full), "exactly_once"])
 def test_pipeline_stops_at_a_bad_event_where_it_is_told_to(kafka: Broker, tmp_path: Path, delivery: str) -> None:
     """All before it has one prediction, however often the worker is started again."""
     body = 'if (inputs["x"] == 7).any():\n    raise ValueError("seven")\nreturn {"y": -inputs["x"]}'

@@ -88,7 +88,7 @@ def test_live_and_ready_say_how_a_worker_is(kafka: Broker, tmp_path: Path) -> No
 
 
 @pytest.mark.durable
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("delivery", [pytest.param("at_least_once", marks=pytest.mark.full), "exactly_once"])
 def test_told_twice_a_worker_ends_at_once_and_the_next_one_does_the_rest(
     kafka: Broker, tmp_path: Path, delivery: str
 ) -> None:
