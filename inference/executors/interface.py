@@ -13,7 +13,6 @@ from millstream.inference.executors.request_report import RequestReport
 from millstream.inference.ragged import Ragged
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput, blank
-from millstream.inference.varying import length_buckets_of
 from millstream.schemas.wording import meant
 
 log = logging.getLogger(__name__)
@@ -164,19 +163,6 @@ def write_dtype(own: str | None) -> str:
     if own is None:
         return " No event field fills this type: export the model with another one."
     return f" Write `dtype: {own}`."
-
-
-def check_length(model: ModelVersion, entry: TensorInput, own: object) -> None:
-    """Check that a model takes all lengths that it runs at. `own`: the model's own size of that axis. Raises ModelConfigError."""
-    if (
-        isinstance(own, int)
-        and entry.max_length
-        and length_buckets_of(model.length_buckets, entry.max_length) != (own,)
-    ):
-        raise ModelConfigError(
-            f"{model.place}: tensor `{entry.tensor}` varies in length in config.yaml, but the model takes {own} items only. "
-            f"Export it with a free axis, or write `max_length: {own}` and `length_buckets: [{own}]`."
-        )
 
 
 def check_rows(outputs: Tensors, events: int, place: str) -> None:

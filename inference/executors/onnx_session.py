@@ -7,8 +7,9 @@ from typing import Any
 import onnxruntime as ort
 
 from millstream.inference.errors import DeviceError, ModelConfigError
+from millstream.inference.executors.axes import FREE, Sizes, check_length, shape_fits
 from millstream.inference.executors.error_classification import line_of
-from millstream.inference.executors.interface import check_length, check_names, write_dtype
+from millstream.inference.executors.interface import check_names, write_dtype
 from millstream.inference.executors.onnx_providers import Provider
 from millstream.inference.foreign_models import what_it_is
 from millstream.inference.onnx_types import DTYPES, ONNX_TYPES
@@ -89,20 +90,16 @@ def check_inputs(model: ModelVersion, session: ort.InferenceSession) -> int | No
                 f"{model.place_at(found.line)}: tensor `{name}` is {expected.type} in the model, but config.yaml says "
                 f"{found.dtype}.{write_dtype(DTYPES.get(expected.type))}"
             )
-        batch, *shape = expected.shape or [None]
-        if (
-            not expected.shape
-            or len(shape) != len(found.shape)
-            or any(isinstance(size, int) and size != given for size, given in zip(shape, found.shape, strict=True))
-        ):
+        axes = [Sizes(size, size) if isinstance(size, int) else FREE for size in expected.shape]
+        if not axes or not shape_fits(found, axes[1:]):
             raise ModelConfigError(
                 f"{model.place_at(found.line)}: tensor `{name}` has shape {list(expected.shape)} in the model (first axis: "
                 f"the event), but config.yaml gives {list(found.shape)} an event, from {', '.join(found.fields)}."
             )
         if found.max_length:
-            check_length(model, found, shape[0])
-        if isinstance(batch, int):
-            fixed.add(batch)
+            check_length(model, found, axes[1])
+        if axes[0].is_fixed:
+            fixed.add(axes[0].least)
     if len(fixed) > 1:
         raise ModelConfigError(f"{model.place}: the model's inputs fix different batch sizes: {sorted(fixed)}.")
     return fixed.pop() if fixed else None

@@ -5,23 +5,21 @@ import re
 import warnings
 import zipfile
 from dataclasses import dataclass, replace
-from math import inf
-from typing import Any
 
 from millstream.inference.config_sections import RuntimeOptions
 from millstream.inference.errors import ModelConfigError
+from millstream.inference.executors.axes import UNBOUNDED
 from millstream.inference.executors.error_classification import line_of
-from millstream.inference.executors.interface import Tensors, check_length, check_names, write_dtype
+from millstream.inference.executors.interface import Tensors, check_names
 from millstream.inference.executors.torch_calls import Calls, Outputs, calls_of
+from millstream.inference.executors.torch_inputs import check_inputs
 from millstream.inference.executors.torch_library import torch
 from millstream.inference.executors.torch_package import MIN_EVENTS, is_package, open_package
 from millstream.inference.repository import ModelVersion
-from millstream.inference.signature import DTYPES, TensorInput
 
 _NUMBERED = re.compile(r".+__([0-9]{1,4})")
 _TORCHSCRIPT = rf"torch\.jit\b|{re.escape(__name__)}$"
 """Modules that torch's warnings name: its own, or the one that calls it."""
-UNBOUNDED_EVENTS = 2**31 - 1  # events; more than any batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,7 @@ class Program:
 
     calls: Calls
     least: int = 1  # fewest and most events of a call
-    most: int = UNBOUNDED_EVENTS
+    most: int = UNBOUNDED
     fixed: int | None = None  # the only number of events that a call takes
     compiled_from: Calls | None = None  # of a package: the program, to compare results with
 
@@ -80,25 +78,18 @@ def _exported(model: ModelVersion, device: str) -> Program:
     pytree = importlib.import_module("torch.utils._pytree")
     positional, keywords = pytree.tree_unflatten(names, program.call_spec.in_spec)
     check_names(model, set(names))
-    placeholders = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
-    ranges = {str(symbol): bounds for symbol, bounds in program.range_constraints.items()}
-    batches = [_check_tensor(model, entry, placeholders[entry.tensor]) for entry in model.signature.inputs]
-    fixed = {batch for batch in batches if isinstance(batch, int)}
-    if len(fixed) > 1:
-        raise ModelConfigError(f"{model.place}: the model's inputs fix different batch sizes: {sorted(fixed)}.")
-    bounds = [ranges[str(batch)] for batch in batches if str(batch) in ranges]
-    least = max([1, *(int(bound.lower) for bound in bounds)])
-    most = min([UNBOUNDED_EVENTS, *(int(bound.upper) for bound in bounds if bound.upper < inf)])
+    events = check_inputs(model, program)
     names_in_order = (tuple(pytree.tree_leaves(positional)), tuple(pytree.tree_leaves(keywords)))
-    one_size = fixed.pop() if fixed else None
+    one_size = events.least if events.is_fixed else None
     if model.runtime.aoti_package:
         package = calls_of(model, open_package(model, device, program.call_spec.out_spec), tuple(names), (), device)
         plain = calls_of(replace(model, runtime=RuntimeOptions()), module, *names_in_order, device)
-        return Program(package, least if one_size else max(least, MIN_EVENTS), most, one_size, compiled_from=plain)
+        least = events.least if one_size else max(events.least, MIN_EVENTS)
+        return Program(package, least, events.most, one_size, compiled_from=plain)
     if model.runtime.compile:
         # One compiled program for all shapes: torch gives up on compiling for each shape after a few.
         module = library.compile(module, dynamic=True)
-    return Program(calls_of(model, module, *names_in_order, device), least, most, one_size)
+    return Program(calls_of(model, module, *names_in_order, device), *events, one_size)
 
 
 def _script(model: ModelVersion, device: str) -> Program:
@@ -128,28 +119,3 @@ def _by_position(model: ModelVersion, names: list[str]) -> list[str]:
     if model.described_by is None or set(mapped) == set(names) or sorted(numbered) != list(range(len(names))):
         return names
     return [numbered[position] for position in range(len(names))]
-
-
-def _check_tensor(model: ModelVersion, entry: TensorInput, own: Any) -> Any:
-    """Check one input. Returns the size of its batch axis: a number, or torch's symbol."""
-    if not hasattr(own, "shape"):
-        raise ModelConfigError(f"{model.place}: the model's input `{entry.tensor}` is no tensor.")
-    dtype = str(own.dtype).removeprefix("torch.")
-    if dtype != entry.dtype:
-        raise ModelConfigError(
-            f"{model.place_at(entry.line)}: tensor `{entry.tensor}` is {dtype} in the model, but config.yaml says "
-            f"{entry.dtype}.{write_dtype(dtype if dtype in DTYPES else None)}"
-        )
-    batch, *shape = own.shape or [None]
-    if (
-        batch is None
-        or len(shape) != len(entry.shape)
-        or any(isinstance(size, int) and size != given for size, given in zip(shape, entry.shape, strict=True))
-    ):
-        raise ModelConfigError(
-            f"{model.place_at(entry.line)}: tensor `{entry.tensor}` has shape {[*map(str, own.shape)]} in the model (first "
-            f"axis: the event), but config.yaml gives {list(entry.shape)} an event, from {', '.join(entry.fields)}."
-        )
-    if entry.max_length:
-        check_length(model, entry, shape[0])
-    return batch

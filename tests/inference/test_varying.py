@@ -215,6 +215,9 @@ def test_output_of_the_inputs_length_is_refused(tmp_path: Path) -> None:
 def test_model_of_one_length_says_how_to_run_it(tmp_path: Path) -> None:
     with pytest.raises(ModelConfigError, match=r"takes 40 items only.*`length_buckets: \[40\]`"):
         open_executor(summing(tmp_path / "a", 40), device="cpu")
+    longer = CONFIG.replace("max_length: 40", "max_length: 64")
+    with pytest.raises(ModelConfigError, match=r"takes 40 items only.*`max_length: 40` and `length_buckets: \[40\]`"):
+        open_executor(summing(tmp_path / "c", 40, longer), device="cpu")
     fixed = open_executor(summing(tmp_path / "b", 40, CONFIG.replace("[4, 16]", "[40]")), device="cpu")
     assert fixed.run(tensors([[1.0, 2.0], []]))["y"].tolist() == [[3.0], [0.0]]
 

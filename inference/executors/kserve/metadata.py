@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from millstream.inference.errors import ModelConfigError
-from millstream.inference.executors.interface import check_length, check_names, write_dtype
+from millstream.inference.executors.axes import FREE, Sizes, check_length, shape_fits
+from millstream.inference.executors.interface import check_names, write_dtype
 from millstream.inference.executors.kserve.endpoint import ModelMetadata, TensorMetadata
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput
@@ -49,21 +50,19 @@ def _check_input(model: ModelVersion, entry: TensorInput, own: TensorMetadata, w
         )
     if not own.shape:
         return
-    batch, *shape = own.shape
-    if len(shape) != len(entry.shape) or any(
-        size >= 0 and size != given for size, given in zip(shape, entry.shape, strict=True)
-    ):
+    batch, *axes = [Sizes(size, size) if size >= 0 else FREE for size in own.shape]
+    if not shape_fits(entry, axes):
         raise ModelConfigError(
             f"{model.place}: tensor `{entry.tensor}` has shape {list(own.shape)} in {where} (first axis: the event), but "
             f"config.yaml gives {list(entry.shape)} an event. Change the mapping."
         )
-    if batch >= 0:
+    if batch.is_fixed:
         raise ModelConfigError(
             f"{model.place}: tensor `{entry.tensor}` has shape {list(own.shape)} in {where}, so it takes exactly {batch} events. "
             f"Give the server's model a free first axis (Triton: `max_batch_size` in config.pbtxt)."
         )
     if entry.max_length:
-        check_length(model, entry, shape[0] if shape[0] >= 0 else None)
+        check_length(model, entry, axes[0])
 
 
 def _check_outputs(model: ModelVersion, own: Sequence[str], where: str) -> None:

@@ -18,12 +18,12 @@ from millstream.inference.errors import ModelRejected
 from millstream.inference.executors import onnx as onnx_executor
 from millstream.inference.executors import onnx_providers
 from millstream.inference.executors import torch as torch_executor
+from millstream.inference.executors.axes import UNBOUNDED
 from millstream.inference.executors.installed import BY_FILE
 from millstream.inference.executors.interface import ModelExecutor, Tensors
 from millstream.inference.executors.onnx import OnnxExecutor
 from millstream.inference.executors.onnx_providers import Provider
 from millstream.inference.executors.torch import TorchExecutor
-from millstream.inference.executors.torch_program import UNBOUNDED_EVENTS
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import Signature, TensorInput, TensorOutput
 
@@ -115,7 +115,7 @@ def open_torch(
     max_events: int = 8,
     sizes: Sequence[int] = PREFERRED,
     least: int = 1,
-    most: int = UNBOUNDED_EVENTS,
+    most: int = UNBOUNDED,
 ) -> ModelExecutor:
     cuda = SimpleNamespace(is_available=lambda: True)
     torch = SimpleNamespace(set_num_threads=lambda _: None, cuda=cuda)

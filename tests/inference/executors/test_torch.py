@@ -12,7 +12,7 @@ from millstream.inference.devices import gpus
 from millstream.inference.errors import ModelConfigError, OutOfMemory
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.torch import TorchExecutor
-from millstream.inference.repository import load_version
+from millstream.inference.repository import ModelVersion, load_version
 from tests.inference.doubling import DOUBLING
 from tests.inference.executors.torch_models import (
     exported,
@@ -71,7 +71,7 @@ def test_half_precision_is_widened(tmp_path: Path, save: Any) -> None:
         ),
         (
             "{tensor: x, field: f, dtype: float32, shape: [3]}",
-            r"has shape \['s\d+', '2'\] .* gives \[3\] an event, from f",
+            r"has shape \['up to 4096', '2'\] .* gives \[3\] an event, from f",
         ),
         ("{tensor: x, field: f, dtype: float32, shape: [2, 1]}", r"gives \[2, 1\] an event, from f"),
         (
@@ -85,6 +85,86 @@ def test_mapping_that_does_not_fit_the_models_inputs_is_refused(tmp_path: Path, 
     with pytest.raises(ModelConfigError, match=says) as refused:
         TorchExecutor(model, device="cpu")
     assert str(refused.value).startswith(model.place[:-1])  # the line follows in some
+
+
+def summed(_: Any, x: Any) -> Any:
+    return {"y": x.sum(1)}
+
+
+def summing(folder: Path, length: tuple[int, int] | None, items: str) -> ModelVersion:
+    """A model that takes so many items an event; `length` None: 20 only. `items`: options in config.yaml."""
+    config = f"outputs: [{{tensor: y}}]\ninputs:\n  - {{tensor: x, field: f, dtype: float32, {items}\n"
+    return exported(folder, summed, {"x": torch.zeros(3, 20)}, config=config, length=length)
+
+
+@pytest.mark.parametrize(
+    ("length", "items", "says"),
+    [
+        (
+            (1, 64),
+            "max_length: 128}",
+            "the model takes up to 64 items on axis 1 of `x`, but config.yaml says `max_length: 128`. Write `max_length: 64`.",
+        ),
+        (
+            (1, 64),
+            "max_length: 128}\nlength_buckets: [8, 100]",
+            "but config.yaml says `max_length: 128`. Write `max_length: 64` and `length_buckets: [8, 64]`.",
+        ),
+        (
+            (18, 64),
+            "max_length: 64}",
+            "the model takes 18 to 64 items on axis 1 of `x`, but short events are padded to 16 (`length_buckets`). Write "
+            "`length_buckets: [32, 64]`.",
+        ),
+        (
+            (18, 64),
+            "max_length: 128}",
+            "says `max_length: 128`. Write `max_length: 64` and `length_buckets: [32, 64]`.",
+        ),
+        (
+            (18, 64),
+            "max_length: 10}",
+            "says `max_length: 10`. Write `max_length: 18` and `length_buckets: [18]`.",
+        ),
+        (
+            None,
+            "max_length: 64}",
+            "varies in length in config.yaml, but the model takes 20 items only. Export it with a free axis, or write "
+            "`max_length: 20` and `length_buckets: [20]`.",
+        ),
+        (None, "max_length: 20}", "Export it with a free axis, or write `max_length: 20` and `length_buckets: [20]`."),
+        (
+            (1, 64),
+            "shape: [65]}",
+            "has shape ['up to 4096', 'up to 64'] in the model (first axis: the event), but config.yaml gives [65] an event",
+        ),
+    ],
+)
+def test_lengths_beyond_those_of_the_program_are_refused(
+    tmp_path: Path, length: tuple[int, int] | None, items: str, says: str
+) -> None:
+    model = summing(tmp_path, length, items)
+    with pytest.raises(ModelConfigError) as refused:
+        open_executor(model, trust=True, device="cpu")
+    assert str(refused.value).startswith(model.place_at(3))
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("length", "items"),
+    [
+        ((1, 64), "max_length: 64}"),
+        ((18, 64), "max_length: 64}\nlength_buckets: [32, 64]"),
+        ((18, 64), "max_length: 18}\nlength_buckets: [18]"),
+        (None, "max_length: 20}\nlength_buckets: [20]"),
+        ((1, 64), "shape: [64]}"),
+    ],
+)
+def test_lengths_that_the_messages_advise_are_those_that_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, length: tuple[int, int] | None, items: str
+) -> None:
+    open_executor(summing(tmp_path, length, items), trust=True, device="cpu").warm_up()
+    assert "not warmed up" not in caplog.text
 
 
 @pytest.mark.parametrize(

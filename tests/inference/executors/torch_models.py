@@ -34,9 +34,13 @@ def exported(
     config: str = DOUBLING,
     batch: tuple[int, int] | None = (1, 4096),
     keywords: bool = False,
+    length: tuple[int, int] | None = None,
 ) -> ModelVersion:
-    """A model saved by torch.export: `forward(x, ...)`; `batch` bounds its first axis, None fixes it to the example's."""
-    program = program_of(forward, example, batch=batch, keywords=keywords)
+    """A model saved by torch.export: `forward(x, ...)`.
+
+    `batch` bounds its first axis and `length` its second one; None fixes it to the example's.
+    """
+    program = program_of(forward, example, batch=batch, keywords=keywords, length=length)
     return _saved(repository, config, lambda folder: torch.export.save(program, folder / "model.pt2"))
 
 
@@ -48,7 +52,7 @@ def program_of(
     keywords: bool = False,
     length: tuple[int, int] | None = None,
 ) -> Any:
-    """See `exported`; `length` bounds the second axis."""
+    """See `exported`."""
     model = type("Model", (torch.nn.Module,), {"forward": forward})().eval()
     axes = {} if batch is None else {0: torch.export.Dim("batch", min=batch[0], max=batch[1])}
     if length is not None:
