@@ -18,7 +18,7 @@ from millstream.consumers.decode.named_fields import check_labels, schema_of
 from millstream.consumers.errors import NEEDS_CHANGE, WorkerError
 from millstream.consumers.problems import Problems
 from millstream.consumers.scaffold.expected_config import expected_config
-from millstream.consumers.scaffold.model_file import look_at
+from millstream.consumers.scaffold.inspection import look_at
 from millstream.consumers.schema_store import open_store
 from millstream.consumers.shadow.compared_output import (
     answers_to_blank_event,

@@ -14,7 +14,8 @@ from millstream.consumers.errors import WorkerError
 from millstream.consumers.scaffold.guess import inputs_of
 from millstream.consumers.scaffold.guesses import guesses
 from millstream.consumers.scaffold.imported_files import imported_beside
-from millstream.consumers.scaffold.model_file import ModelFile, look_at
+from millstream.consumers.scaffold.inspection import look_at
+from millstream.consumers.scaffold.model_file import ModelFile
 from millstream.consumers.scaffold.own_fields import event_id_of, event_time_of, why_no_event_id
 from millstream.consumers.scaffold.survey import survey
 from millstream.consumers.scaffold.texts import config_text, pipeline_text, vocabulary_files

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from math import prod
 from typing import Any
 
-from millstream.consumers.scaffold.guesses import FieldGuess, InputGuess
+from millstream.consumers.scaffold.guesses import DEFAULT_MAX_LENGTH, FieldGuess, InputGuess
 from millstream.consumers.scaffold.model_file import ModelFile, ModelInput
 from millstream.consumers.scaffold.texts import config_text
 from millstream.inference.mapping import PLACEHOLDER
@@ -28,7 +28,7 @@ def _input(entry: ModelInput, field: str | None) -> InputGuess:
         return InputGuess(entry.tensor, entry.dtype, [_field(field, "the field that fills this input")], options)
     if width is None:
         why = "the most items that an event has"
-        return InputGuess(entry.tensor, entry.dtype, [_field(field)], {"max_length": 128}, True, why)
+        return InputGuess(entry.tensor, entry.dtype, [_field(field)], {"max_length": DEFAULT_MAX_LENGTH}, True, why)
     if field is None and width <= _MAX_LISTED and len(entry.shape) == 1:
         fields = [_field(None) for _ in range(width)]
         why = f"name {width} fields, in the order in which the model was trained"

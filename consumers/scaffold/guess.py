@@ -5,7 +5,7 @@ from math import prod
 from typing import Any
 
 from millstream.consumers.scaffold.element import MISSING, element, lacking, type_of
-from millstream.consumers.scaffold.guesses import OPEN, FieldGuess, InputGuess
+from millstream.consumers.scaffold.guesses import DEFAULT_MAX_LENGTH, OPEN, FieldGuess, InputGuess
 from millstream.consumers.scaffold.model_file import ModelFile, ModelInput
 from millstream.consumers.scaffold.open_inputs import fits, related, with_hints
 from millstream.consumers.scaffold.own_fields import last_name
@@ -95,14 +95,15 @@ def _list(entry: ModelInput, width: int | None, found: Mapping[str, Found], *, s
     longest = max(max(one.lengths) for one in chosen)
     options: dict[str, Any] = {"shape": [size or 1 for size in entry.shape]}
     if width is None:
-        options = {"max_length": 1 << longest.bit_length()}
+        options = {"max_length": entry.max_length or 1 << longest.bit_length()}
     if len(chosen) > 1:
         paths = ", ".join(one.path for one in chosen)
         why = f"several lists fit, and none has the input's name: write one of {paths}"
         return InputGuess(entry.tensor, entry.dtype, [OPEN], options, True, why)
     reasons = [] if named or not stated else ["no list has the input's name, and only this one fits"]
     if width is None:
-        reasons.append(f"the longest list of the sample has {counted(longest, 'item')}")
+        takes = f", and the model takes up to {entry.max_length:,}" if entry.max_length else ""
+        reasons.append(f"the longest list of the sample has {counted(longest, 'item')}{takes}")
     options = type_of(chosen[0], entry.dtype) | options
     fields = [FieldGuess({"field": chosen[0].path})]
     return InputGuess(entry.tensor, entry.dtype, fields, options, True, "; ".join(reasons))
@@ -112,6 +113,13 @@ def _scalars(
     entry: ModelInput, width: int | None, found: Mapping[str, Found], events: int, *, stated: bool
 ) -> InputGuess:
     """An input that several fields fill."""
+    if width is None and stated:
+        why = (
+            "no list of the sample fits: name one. For the mask of another input, write `mask: true` in place of `max_length` "
+            "and `field`"
+        )
+        options = {"max_length": entry.max_length or DEFAULT_MAX_LENGTH}
+        return InputGuess(entry.tensor, entry.dtype, [OPEN], options, True, why)
     if width is not None and width > MAX_FIELDS:
         todo = FieldGuess(
             {"field": PLACEHOLDER}, f"the input has {width:,} elements: name a list of the event that has as many"

@@ -6,6 +6,8 @@ from typing import Any
 
 from millstream.inference.mapping import PLACEHOLDER
 
+DEFAULT_MAX_LENGTH = 128  # most items of an event, where nothing else is known
+
 
 @dataclass(frozen=True, slots=True)
 class FieldGuess:

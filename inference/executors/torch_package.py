@@ -1,7 +1,7 @@
 """Loads packages that AOTInductor compiled.
 
 Compiled code reads outside of memory if a tensor has another shape than it was compiled for. So an exported program beside the
-package states names, types, shapes and the bounds of the batch, and the package's own checks are on (`inference/__init__.py`).
+package states names, types, shapes and the bounds of the axes, and the package's own checks are on (`inference/__init__.py`).
 """
 
 import json

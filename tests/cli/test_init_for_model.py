@@ -205,11 +205,67 @@ def test_sample_comes_from_a_topic(
     assert "millstream produce" not in (tmp_path / "topic" / "README.md").read_text("utf-8")
 
 
-def zipped(name: str) -> bytes:
+def zipped(name: str, content: str = "") -> bytes:
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as made:
-        made.writestr(name, "")
+        made.writestr(name, content)
     return archive.getvalue()
+
+
+BATCH, LENGTH = ({"as_expr": {"expr_str": f"Symbol('{name}', positive=True, integer=True)"}} for name in ("s0", "s1"))
+EXPORTED = {
+    "graph_module": {
+        "graph": {
+            "tensor_values": {
+                "numbers": {"dtype": 7, "sizes": [BATCH, {"as_int": 2}]},
+                "embedding": {"dtype": 8, "sizes": [BATCH, LENGTH]},
+                "mask": {"dtype": 12, "sizes": [BATCH, LENGTH]},
+            }
+        },
+        "signature": {
+            "input_specs": [
+                {"parameter": {"arg": {"name": "p_weight"}, "parameter_name": "weight"}},
+                *({"user_input": {"arg": {"as_tensor": {"name": name}}}} for name in ("numbers", "embedding", "mask")),
+            ]
+        },
+        "module_call_graph": [
+            {"signature": {"out_spec": json.dumps([1, {"type": "builtins.dict", "context": '["churn", "spend"]'}])}}
+        ],
+    },
+    "range_constraints": {"s0": {"min_val": 1, "max_val": 4096}, "s1": {"min_val": 1, "max_val": 64}},
+}
+"""The parts of the description that torch.export writes of a program, of which `init` reads names, types and sizes."""
+
+
+def guessed_config(folder: Path, name: str, description: str) -> dict[str, Any]:
+    """The config.yaml for an exported program whose archive has this description."""
+    file = folder / "model.pt2"
+    file.write_bytes(zipped(name, description))
+    assert cli.run(["init", str(folder / "new"), "--model", str(file), "--sample", str(sample(folder))]) == 0
+    config: dict[str, Any] = yaml.safe_load((folder / "new/models/new/1/config.yaml").read_text())
+    return config
+
+
+@pytest.mark.parametrize("name", ["m/models/model.json", "serialized_exported_program.json"])
+def test_exported_program_states_its_inputs_and_their_bounds_without_being_loaded(tmp_path: Path, name: str) -> None:
+    config = guessed_config(tmp_path, name, json.dumps(EXPORTED))
+    numbers, embedding, mask = config["inputs"]
+    assert (numbers["tensor"], numbers["dtype"], len(numbers["fields"])) == ("numbers", "float32", 2)
+    assert embedding == {"tensor": "embedding", "dtype": "float64", "max_length": 64, "field": "embedding[]"}
+    assert mask == {"tensor": "mask", "dtype": "bool", "max_length": 64, "field": "TODO"}
+    assert config["outputs"] == [{"tensor": "churn"}, {"tensor": "spend"}]
+
+
+def test_axis_without_a_bound_gets_a_length_from_the_sample(tmp_path: Path) -> None:
+    free = EXPORTED | {"range_constraints": {"s1": {"min_val": 0, "max_val": None}}}
+    _, embedding, mask = guessed_config(tmp_path, "m/models/model.json", json.dumps(free))["inputs"]
+    assert (embedding["max_length"], mask["max_length"]) == (4, 128)
+
+
+@pytest.mark.parametrize("description", ["", "{}", json.dumps({"graph_module": {"signature": 7}})])
+def test_exported_program_in_another_form_leaves_the_names_open(tmp_path: Path, description: str) -> None:
+    config = guessed_config(tmp_path, "m/models/model.json", description)
+    assert [entry["tensor"] for entry in config["inputs"] + config["outputs"]] == ["TODO", "TODO"]
 
 
 @pytest.mark.parametrize(

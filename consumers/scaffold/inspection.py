@@ -1,0 +1,79 @@
+"""Looks at a model's file: its executor, its inputs and its outputs."""
+
+from pathlib import Path
+from zipfile import is_zipfile
+
+from millstream.consumers.errors import WorkerError
+from millstream.consumers.scaffold.exported_program import exported_program
+from millstream.consumers.scaffold.model_file import ModelFile, ModelInput
+from millstream.inference.executors.installed import BY_FILE
+from millstream.inference.executors.torch_package import is_package
+from millstream.inference.foreign_models import how_to_convert, what_it_is
+from millstream.inference.onnx_types import DTYPES
+
+
+def look_at(path: Path) -> ModelFile:
+    """Look at a model's file, or at the one in a folder.
+
+    Raises:
+        WorkerError: there is no model, or none that an executor runs. The message says how to convert it.
+    """
+    if path.is_dir():
+        there = [path / name for name in BY_FILE if (path / name).is_file()]
+        if len(there) != 1:
+            found = ", ".join(sorted(each.name for each in path.iterdir())[:10]) or "nothing"
+            raise WorkerError(f"{path}: expected one of {', '.join(BY_FILE)} in the folder, found {found}.")
+        path = there[0]
+    if not path.is_file():
+        raise WorkerError(f"{path}: there is no such file. Name the model's file, such as model.onnx.")
+    suffix = path.suffix.lower()
+    if suffix == ".onnx":
+        return _onnx(path)
+    if suffix == ".pt2" and is_zipfile(path) and is_package(path):
+        raise WorkerError(
+            f"{path} is compiled by AOTInductor, and states no inputs. Name the program that torch.export.save wrote. Then put "
+            f"the package beside it: `runtime: {{aoti_package: {path.name}}}` in config.yaml (`millstream docs models`)."
+        )
+    if suffix == ".pt2":
+        return exported_program(path)
+    if suffix in {".pt", ".py"}:
+        # TorchScript and Python classes run code when they are loaded, so they aren't loaded here.
+        return ModelFile(path, f"model{suffix}", [], [])
+    known = ", ".join(BY_FILE)
+    unknown = f"expected one of {known}, found a file that ends in {suffix or 'nothing'} (`millstream docs models`)."
+    raise WorkerError(f"{path}: {how_to_convert(suffix) or unknown}")
+
+
+def _onnx(path: Path) -> ModelFile:
+    import onnxruntime  # noqa: PLC0415  (slow to import)
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
+        said = what_it_is(path, error) or f"ONNX Runtime says: {str(error).splitlines()[0]}."
+        if "NOT_IMPLEMENTED" in said or "tensor(double)" in said:
+            said += " ONNX Runtime has some operators for float32 only: convert the model with inputs of float32."
+        raise WorkerError(f"{path} can't be loaded: {said}") from None
+    inputs = []
+    for entry in session.get_inputs():
+        if entry.type not in DTYPES:
+            raise WorkerError(
+                f"{path}: input {entry.name} has type {entry.type}, which no event field can fill. Export it otherwise."
+            )
+        if len(entry.shape) < 2 or 0 in entry.shape:
+            raise WorkerError(
+                f"{path}: input {entry.name} has shape {entry.shape}: expected at least two axes, the first one for the "
+                "events of a batch, and no empty one. Export the model with such an input."
+            )
+        shape = tuple(size if isinstance(size, int) else None for size in entry.shape[1:])
+        inputs.append(ModelInput(entry.name, DTYPES[entry.type], shape))
+    outputs = session.get_outputs()
+    odd = next((entry for entry in outputs if entry.type not in DTYPES), None)
+    if odd is not None and "seq" in odd.type:
+        raise WorkerError(
+            f"{path}: output {odd.name} is a list of maps, which no prediction can hold. Convert the model with "
+            f"`options={{'zipmap': False}}` (skl2onnx, onnxmltools)."
+        )
+    return ModelFile(path, "model.onnx", inputs, [entry.name for entry in outputs])
