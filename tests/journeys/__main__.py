@@ -26,7 +26,7 @@ LARGE = {"torch_model": "torch"}  # what a journey needs and is some GB; such a 
 RUNTIME = (
     "onnxruntime confluent-kafka fastavro httpx2 msgspec numpy prometheus-client pydantic pyyaml rich shtab yyjson"
 )
-TRAINING = "scikit-learn skl2onnx onnxmltools xgboost-cpu"
+TRAINING = "scikit-learn skl2onnx onnxmltools pandas xgboost-cpu"
 COMPARISON = "faust-streaming>=0.15.3,<0.16 cramjam scipy"
 
 

@@ -1,4 +1,4 @@
-"""An XGBoost model, and JSON events with null, absent and numeric values."""
+"""An XGBoost model that was trained on a DataFrame, and JSON events with null, absent and numeric values."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ TRAIN = """\
 import json
 from pathlib import Path
 import numpy as np
+import pandas as pd
 from onnxmltools import convert_xgboost
 from onnxmltools.convert.common.data_types import FloatTensorType
 from xgboost import XGBClassifier
@@ -20,19 +21,21 @@ random = np.random.default_rng(2)
 features = random.normal(size=(300, 3)).astype(np.float32)
 labels = (features[:, 0] > 0).astype(int)
 features[random.random(features.shape) < 0.2] = np.nan
-model = XGBClassifier(n_estimators=20, max_depth=3, base_score=0.5).fit(features, labels)
+frame = pd.DataFrame(features, columns=["age", "total", "clicks"])
+model = XGBClassifier(n_estimators=20, max_depth=3, base_score=0.5).fit(frame, labels)
+late = model.predict_proba(frame)[:, 1]
+model.get_booster().feature_names = None
 onnx_model = convert_xgboost(model, initial_types=[("features", FloatTensorType([None, 3]))])
 Path("model.onnx").write_bytes(onnx_model.SerializeToString())
 with open("events.jsonl", "w") as file:
     for i, row in enumerate(features):
         event = {"id": f"o{i}"}
-        for name, value in zip(["age", "total", "clicks"], row):
+        for name, value in zip(frame.columns, row):
             if not np.isnan(value):
                 event[name] = float(value)
             elif i % 2:
                 event[name] = None  # the others leave the field out
         file.write(json.dumps(event) + "\\n")
-late = model.predict_proba(features)[:, 1]
 Path("expected.json").write_text(json.dumps({f"o{i}": float(p) for i, p in enumerate(late)}))
 """
 CONFIG = """\
