@@ -20,6 +20,7 @@ from millstream.consumers.scaffold.own_fields import event_id_of, event_time_of,
 from millstream.consumers.scaffold.survey import survey
 from millstream.consumers.scaffold.texts import config_text, pipeline_text, vocabulary_files
 from millstream.consumers.scaffold.unused import unused
+from millstream.inference.executors.installed import BY_FILE
 from millstream.inference.mapping import PLACEHOLDER
 from millstream.inference.repository import CONFIG_FILE
 from millstream.pipeline.printable import printable
@@ -136,7 +137,7 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
         print(f"- input.{option}: {told}")
     if kept:
         print(f"- the {CONFIG_FILE} that lay beside the model is taken as it is")
-    for guess in () if kept else (*guesses(inputs), *_not_read(model, name)):
+    for guess in () if kept else (*guesses(inputs), *_not_loaded(model, name)):
         print(f"- {guess}")
     own = [] if event_id is None else [event_id.options["field"]]  # not the event's time, which may be a feature, too
     used = [*own, *(one.options["field"] for entry in inputs for one in entry.fields)]
@@ -157,20 +158,19 @@ def _counted(sample: Sample) -> str:
     return f"the first {number} (`--limit` takes more)" if sample.is_full else number
 
 
-def _not_read(model: ModelFile, name: str) -> Iterator[str]:
-    """What the user must do for a file that wasn't read."""
-    if model.inputs:
-        return
-    trust = (
-        ""
-        if model.name == "model.py"
-        else " Then write `trust: true` under `model:` in pipeline.yaml if you trust its author."
-    )
-    yield (
-        f"{model.path} was not read, because loading such a file runs its code: so {CONFIG_FILE} has {PLACEHOLDER} in place of "
-        f"the names of inputs and outputs. Next: open models/{name}/1/{CONFIG_FILE}, replace each {PLACEHOLDER}, and "
-        f"give dtype and fields of each input.{trust} Until then, `millstream check . --offline` names each line to fill in"
-    )
+def _not_loaded(model: ModelFile, name: str) -> Iterator[str]:
+    """What the user must do for a file that wasn't loaded."""
+    if not model.inputs:
+        yield (
+            f"{model.path} was not read, because loading such a file runs its code: so {CONFIG_FILE} has {PLACEHOLDER} in place "
+            f"of the names of inputs and outputs. Next: open models/{name}/1/{CONFIG_FILE}, replace each {PLACEHOLDER}, and give "
+            f"dtype and fields of each input. Until then, `millstream check . --offline` names each line to fill in"
+        )
+    if BY_FILE[model.name] == "torch":
+        yield (
+            f"loading {model.path} runs code of its author: if you trust the author, write `trust: true` under `model:` in "
+            f"pipeline.yaml"
+        )
 
 
 def _not_copied(imported: Sequence[Path], version: Path) -> str:

@@ -17,6 +17,7 @@ from millstream.consumers.cli import main as cli
 from millstream.pipeline.loading import load_pipeline
 from tests.broker.clients import create_topic, ensure_topic, produce
 from tests.cli.test_init import uncommented
+from tests.inference.executors.torch_models import torch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -254,6 +255,31 @@ def test_exported_program_states_its_inputs_and_their_bounds_without_being_loade
     assert embedding == {"tensor": "embedding", "dtype": "float64", "max_length": 64, "field": "embedding[]"}
     assert mask == {"tensor": "mask", "dtype": "bool", "max_length": 64, "field": "TODO"}
     assert config["outputs"] == [{"tensor": "churn"}, {"tensor": "spend"}]
+
+
+@pytest.mark.skipif(torch is None, reason="torch is not installed: .venv/bin/pip install -e '.[torch]'")
+def test_pipeline_for_an_exported_program_runs_once_its_author_is_trusted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Sums(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, numbers: Any, embedding: Any) -> Any:
+            return {"y": numbers.sum(1) + embedding.sum(1)}
+
+    batch, length = torch.export.Dim("batch", min=1, max=64), torch.export.Dim("length", min=1, max=8)
+    program = torch.export.export(
+        Sums(),
+        (torch.zeros(2, 2), torch.zeros(2, 4, dtype=torch.float64)),
+        dynamic_shapes={"numbers": {0: batch}, "embedding": {0: batch, 1: length}},
+    )
+    torch.export.save(program, tmp_path / "model.pt2")
+    folder = tmp_path / "new"
+    arguments = ["--model", str(tmp_path / "model.pt2"), "--sample", str(sample(tmp_path))]
+    assert cli.run(["init", str(folder), *arguments]) == 0
+    assert "if you trust the author, write `trust: true` under `model:`" in capsys.readouterr().out
+    file = folder / "pipeline.yaml"
+    file.write_text(file.read_text().replace("\nmodel:\n", "\nmodel:\n  trust: true\n"))
+    assert cli.run(["check", str(folder), "--offline"]) == 0
+    assert "up to 8 items" in capsys.readouterr().out
 
 
 def test_axis_without_a_bound_gets_a_length_from_the_sample(tmp_path: Path) -> None:
