@@ -16,7 +16,7 @@ from millstream.inference.executors.interface import Inputs, Tensors, join_rows,
 from millstream.inference.model_id import ModelId
 from millstream.inference.replaced import Replacements
 from millstream.schemas.dead_letters import LetterModel
-from millstream.schemas.packed import Texts, taken
+from millstream.schemas.packed import Packed, Texts, taken
 from millstream.schemas.rollout_choices import RowChoices
 from millstream.schemas.row_models import RowModels
 from millstream.schemas.table import Table
@@ -75,7 +75,7 @@ class DecodedBatch:
     deadlines: npt.NDArray[np.int64] | None  # ms since the epoch; later the event doesn't run. None: no deadlines
     costs: npt.NDArray[np.int64] | None  # cumulated costs, including this event; None: events have no cost
     tensors: Inputs
-    features: Table | None  # the fields that shadows need and that predictions include; None: no such fields
+    features: Table | None  # the fields that predictions include, and what was looked up for shadows; None: neither
     invalid_deadlines: int  # number of events whose deadline header is not a number of ms; the header is ignored
     # Rejected records:
     rejected: Mapping[int, Rejection]  # by row, ascending
@@ -250,6 +250,19 @@ class MicroBatch(NamedTuple):
                 kept.append(table.take(own - first + part.first))
             first = last
         return Table.concat(kept)
+
+    def values(self, rows: npt.NDArray[np.int64]) -> Packed:
+        """The values of the records of the events in these rows (at least one, ascending)."""
+        found: list[Packed] = []
+        first = 0  # event of the part
+        for part in self.parts:
+            last = first + part.last - part.first
+            own = rows[rows.searchsorted(first) : rows.searchsorted(last)]
+            if len(own):
+                values = taken(part.block.values, part.block.good[own - first + part.first])
+                found.append(Packed.of([value for value in values if value is not None]))  # an event's is never None
+            first = last
+        return Packed.concat(found)
 
     def split(self, most: int) -> "list[MicroBatch]":
         """The batch as batches of at most so many events, in order."""

@@ -60,7 +60,7 @@ class _Events:
     ids: Texts | None  # None: events have no ID field
     times: Ints  # ms since the epoch
     costs: Ints | None  # None: events have no cost
-    features: Table | None  # the fields that shadows need and that predictions include; None: no such fields
+    features: Table | None  # the fields that predictions include, and what was looked up for shadows; None: neither
     tensors: Inputs
     replaced: Replacements
 
@@ -97,7 +97,7 @@ class BlockDecoder:
         fields: the fields that Millstream itself uses.
         signature: the primary's, whose tensors are filled.
         allow_nan: whether a feature may be NaN or infinite.
-        keep: the fields that shadows need and that predictions include.
+        keep: the fields that predictions include, and the columns of look-ups that shadows need.
         lookups: add the features of a store to the events.
         replaceable: the fields whose values may be replaced; None: there are none.
         fill: fills the tensors; None: `to_tensors`.

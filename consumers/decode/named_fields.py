@@ -160,7 +160,7 @@ def check_columns(
     Args:
         pipeline: the pipeline file's settings.
         schema: of the events; None: JSON without one.
-        models: all that read the events.
+        models: those that the columns are for.
         columns: the event's fields that are read, with their types.
         of_lookups: the columns that look-ups add; None: they can't be known, because a look-up is wrong.
 
@@ -183,10 +183,20 @@ def check_columns(
             _check_key(pipeline, option, path, lookup, columns)
     for model in models:
         with problems:
-            known = columns if of_lookups is None else {**columns, **of_lookups}
-            signature = model.signature.without_lookups() if of_lookups is None else model.signature
-            check_fields(signature, known, model.place, "" if schema is None else schema.name)
+            check_model_columns(schema, model, columns, of_lookups)
     problems.raise_all()
+
+
+def check_model_columns(
+    schema: Schema | None,
+    model: ModelVersion,
+    columns: Mapping[str, Dtype],
+    of_lookups: Mapping[str, Dtype] | None,
+) -> None:
+    """Check that the types of the fields fit a model's tensors. Arguments: see `check_columns`. Raises ModelConfigError."""
+    known = columns if of_lookups is None else {**columns, **of_lookups}
+    signature = model.signature.without_lookups() if of_lookups is None else model.signature
+    check_fields(signature, known, model.place, "" if schema is None else schema.name)
 
 
 def _check_event_id(pipeline: Pipeline, columns: Mapping[str, Dtype]) -> None:

@@ -28,7 +28,7 @@ _WORDS = {
 
 
 class PathTypes:
-    """The types of the paths that the models and Millstream itself read.
+    """The types of the paths that a decoder reads: for models, and for Millstream itself.
 
     With a schema, the types of its fields count, and only the paths are of use.
     """
@@ -37,10 +37,7 @@ class PathTypes:
         """Args:
         pipeline: the pipeline file's settings.
         schema: of the events; None: JSON without one.
-        models: all that read the events.
-
-        Raises:
-            PlanError: there is no schema, and two uses of a path need types that no value can have at once.
+        models: all that the decoder reads for.
         """
         self.types = merged_paths([model.signature for model in models])
         self._pipeline = pipeline
@@ -59,19 +56,29 @@ class PathTypes:
             for entry in model.signature.inputs
             for path in entry.fields
         }
-        options = pipeline.input
+
+    def add_options(self, models: Sequence[ModelVersion]) -> None:
+        """Add the paths that options of the pipeline file name.
+
+        Args:
+            models: all whose look-ups are made.
+
+        Raises:
+            PlanError: there is no schema, and two uses of a path need types that no value can have at once.
+        """
+        options = self._pipeline.input
         if options.event_id is not None:
             self._add(("input", "event_id"), options.event_id, "scalar")
         if options.event_time is not None:
             self._add(("input", "event_time"), options.event_time, self._time_type(options.event_time))
         used = used_lookups(models)
-        for option, path, lookup in key_fields(pipeline):
+        for option, path, lookup in key_fields(self._pipeline):
             if lookup in used:
                 self._add(option, path, "scalar")
-        for path in override_fields(pipeline):
+        for path in override_fields(self._pipeline):
             self._add_any(path, "mixed")  # overrides name values as texts
-        if pipeline.batch.cost is not None:
-            self._add_any(pipeline.batch.cost, "float64")
+        if self._pipeline.batch.cost is not None:
+            self._add_any(self._pipeline.batch.cost, "float64")
 
     def open_decoder(self, store: SchemaStore) -> Decoder:
         """The decoder that reads the paths. Raises SchemaError, and PlanError if two paths contradict each other."""

@@ -226,6 +226,12 @@ COMPARISONS = Metric(
     "`millstream_shadow_skipped_events_total`.",
     ("shadow",),
 )
+SHADOW_FAILED = Metric(
+    "millstream_shadow_failed_events_total",
+    "counter",
+    "Of the compared events, those on which the shadow failed: the comparison has its error in place of its outputs.",
+    ("shadow",),
+)
 SHADOW_SKIPPED = Metric(
     "millstream_shadow_skipped_events_total",
     "counter",
@@ -303,7 +309,7 @@ ALL = (
     *(FEATURE_LOOKUPS, FEATURE_AGE, TRANSACTIONS),
     *(SERVING_MODEL, MODEL_RELOADS, MODEL_RELOAD_ERROR),
     *(ROLLOUT_SHARE, ROLLOUT_LOADED, ROLLOUT_REVISION, ROLLOUT_STATE, ROLLOUT_FALLBACKS, ROLLOUT_UNREADABLE),
-    *(COMPARISONS, SHADOW_SKIPPED, SHADOW_SECONDS),
+    *(COMPARISONS, SHADOW_FAILED, SHADOW_SKIPPED, SHADOW_SECONDS),
     *(CASCADE_EVENTS, ESCALATED),
     *(TENANT_MODELS, TENANT_MODEL_BYTES, TENANT_LOADS, TENANT_UNLOADS),
     *(LAG, OLDEST_UNCOMMITTED, IN_FLIGHT_EVENTS, IN_FLIGHT_BYTES, WRITE_QUEUE, PAUSED, ASSIGNED),

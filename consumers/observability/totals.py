@@ -24,6 +24,7 @@ _PLAIN = {
     "predicted": m.PREDICTIONS,
     "tombstones": m.TOMBSTONES,
     "compared by shadows": m.COMPARISONS,
+    "comparisons with an error of the shadow": m.SHADOW_FAILED,
     "missing event times": m.MISSING_EVENT_TIMES,
     "missing costs": m.MISSING_COSTS,
 }
@@ -39,6 +40,7 @@ _ORDER = (
     *_RESULTS,
     _UNDONE,
     "compared by shadows",
+    "comparisons with an error of the shadow",
     "not compared by shadows",
     "missing event times",
     "missing costs",

@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from millstream.consumers.events import BatchResult, NextOffsets
 from millstream.consumers.flow.assignment import Assignment
-from millstream.consumers.observability.metrics import COMPARISONS, STAGE_SECONDS, Metrics
-from millstream.consumers.shadow.shadow_thread import Shadow
+from millstream.consumers.observability.metrics import STAGE_SECONDS, Metrics
+from millstream.consumers.shadow.shadow_thread import Shadow, count_compared
 from millstream.consumers.sink.dead_letter_sink import RECORD_OVERHEAD, record_bytes
 from millstream.consumers.sink.delivery import Delivery
 from millstream.consumers.sink.result_sink import Outputs, Sink
@@ -57,16 +57,15 @@ class ComparisonSink(Sink):
         started = time.perf_counter()
         among = self._among(answered)
         for shadow in self._shadows:
-            made = 0
-            for event_id, value in shadow.compare(answered, among):
+            compared = shadow.compare(answered, among)
+            for event_id, value in compared.comparisons:
                 key = event_id.encode()
-                made += 1
                 # The broker would refuse it each time, and the worker would never get past this event.
                 if record_bytes(value, key, (), RECORD_OVERHEAD) > self._max_bytes:
                     self._leave_out()
                     continue
                 self._delivery.produce(self._topic, value, key, None)
-            self._metrics.count(COMPARISONS, made, shadow.name)
+            count_compared(self._metrics, shadow.name, compared)
         ends: NextOffsets = {}
         for part in answered.batch.parts:
             ends |= self._ends_of(part, self._assignment.current(part.block.epochs))

@@ -8,7 +8,8 @@ from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.observability.metrics import SHADOW_SKIPPED, Metrics
 from millstream.consumers.schema_store import own_schema_id
-from millstream.consumers.shadow.shadow_plan import ShadowPlan, live_shadows, loop_mate
+from millstream.consumers.shadow.shadow_fields import ShadowFields
+from millstream.consumers.shadow.shadow_plan import ShadowPlan, live_shadows, looked_up_fields, loop_mate
 from millstream.consumers.shadow.shadow_thread import Shadow
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.repository import ModelVersion
@@ -66,6 +67,7 @@ def make_shadows(plans: Sequence[ShadowPlan], pipeline: Pipeline, store: SchemaS
             # Unlike a prediction, a comparison can hold NaN.
             BisectingExecutor(plan.executor.run, max_events=plan.executor.max_events, allow_nan_outputs=True),
             plan.model.id,
+            ShadowFields(plan.decoder, looked_up_fields(plan.model)),
             plan.model.signature.inputs,
             ComparisonEncoder(
                 schema_id, pipeline.name, shadow=Variant(plan.model.name, plan.model.version, plan.section.name)

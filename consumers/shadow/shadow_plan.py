@@ -8,6 +8,8 @@ from millstream.inference.model_id import ModelId
 from millstream.inference.repository import ModelVersion
 from millstream.pipeline.comparison_sections import Shadow as ShadowSection
 from millstream.pipeline.pipeline import Pipeline
+from millstream.schemas.decoded import Decoder
+from millstream.schemas.lookup_columns import looked_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,7 @@ class ShadowPlan:
     section: ShadowSection
     model: ModelVersion
     executor: ModelExecutor
+    decoder: Decoder | None = None  # reads the event's fields that the model needs; None: it needs none
 
 
 def live_shadows(pipeline: Pipeline, primary: ModelId) -> list[ShadowSection]:
@@ -44,6 +47,6 @@ def loop_mate(model: ModelVersion, plans: Sequence[ShadowPlan]) -> ModelExecutor
     return next((plan.executor for plan in plans if plan.model.executor == "kserve"), None)
 
 
-def shadow_fields(plans: Sequence[ShadowPlan]) -> list[str]:
-    """The event's fields that the shadows need."""
-    return list(dict.fromkeys(field for plan in plans for field in plan.model.signature.fields))
+def looked_up_fields(model: ModelVersion) -> list[str]:
+    """The columns of look-ups that a model needs."""
+    return [field for field in model.signature.fields if looked_up(field) is not None]

@@ -7,22 +7,30 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from millstream.consumers.events import BatchResult, NextOffsets
+from millstream.consumers.events import BatchResult, MicroBatch, NextOffsets
 from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.flow.assignment import Assignment
-from millstream.consumers.observability.metrics import COMPARISONS, SHADOW_SECONDS, SHADOW_SKIPPED, Metrics
+from millstream.consumers.observability.metrics import (
+    COMPARISONS,
+    SHADOW_FAILED,
+    SHADOW_SECONDS,
+    SHADOW_SKIPPED,
+    Metrics,
+)
 from millstream.consumers.observability.seldom import Kind, SeldomWarnings
 from millstream.consumers.resilience.leaving import LibraryThread
 from millstream.consumers.shadow.sampling import sampled
+from millstream.consumers.shadow.shadow_fields import ShadowFields
 from millstream.consumers.sink.delivery import BestEffort
 from millstream.inference.executors.interface import Tensors
 from millstream.inference.features import to_tensors
 from millstream.inference.model_id import ModelId
 from millstream.inference.signature import TensorInput
+from millstream.schemas.arrays import Ints
 from millstream.schemas.comparisons import ComparisonEncoder, PrimaryRows
 from millstream.schemas.table import Table
 
@@ -44,6 +52,13 @@ Comparison = tuple[str, bytes]
 """The event ID, which is the record's key, and the record's value."""
 
 
+class Compared(NamedTuple):
+    """What a shadow made of a batch."""
+
+    comparisons: list[Comparison]  # one for each event of its sample
+    failed: int  # those that have the shadow's error in place of its outputs
+
+
 class Shadow:
     """A shadow: a model version, and the rate of the sample that it runs on. One thread calls it."""
 
@@ -52,6 +67,7 @@ class Shadow:
         name: str,
         isolation: BisectingExecutor,
         model: ModelId,
+        fields: ShadowFields,
         inputs: Sequence[TensorInput],
         encoder: ComparisonEncoder,
         *,
@@ -62,7 +78,8 @@ class Shadow:
         name: its name in the pipeline file. Samples of different names are independent.
         isolation: runs the model.
         model: what it runs. Events that the same version answered are not compared.
-        inputs: the model's, filled from the blocks' `features`.
+        fields: reads the fields that the model needs.
+        inputs: the model's.
         encoder: encodes the comparisons.
         sample_rate: the share of the keys in the sample.
         allow_nan: whether a feature may be NaN or infinite.
@@ -71,11 +88,12 @@ class Shadow:
         self.sample_rate = sample_rate
         self._isolation = isolation
         self._model = model
+        self._fields = fields
         self._inputs = inputs
         self._encoder = encoder
         self._allow_nan = allow_nan
 
-    def compare(self, answered: BatchResult, among: npt.NDArray[np.int64]) -> list[Comparison]:
+    def compare(self, answered: BatchResult, among: Ints) -> Compared:
         """Run the shadow on a sample of these events. `among`: rows of events with outputs of the primary, ascending."""
         # In a rollout of the shadow's version, or behind an alias: it would be compared with itself.
         among = among[answered.row_models.others_than(self._model, np.searchsorted(answered.rows, among))]
@@ -86,11 +104,9 @@ class Shadow:
         )
         rows = among[mask]
         if not len(rows):
-            return []
-        started = time.perf_counter()
+            return Compared([], 0)
         times = answered.batch.event_times()[rows]
-        outputs, errors = self._answer(answered.batch.features(rows), times)
-        took = (time.perf_counter() - started) * 1000
+        outputs, errors, took = self._answer(answered.batch, rows, times)
         chosen = [ids[row] for row in rows.tolist()]
         at = np.searchsorted(answered.rows, rows)
         primary = PrimaryRows(
@@ -102,22 +118,38 @@ class Shadow:
         try:
             values = self._encoder.encode(chosen, names, times, primary, outputs, took, errors)
         except Exception as error:  # for example, outputs that a comparison can't hold
-            failed = dict.fromkeys(range(len(rows)), str(error))
-            values = self._encoder.encode(chosen, names, times, primary, None, took, failed)
-        return list(zip(chosen, values, strict=True))
+            errors = dict.fromkeys(range(len(rows)), str(error))
+            values = self._encoder.encode(chosen, names, times, primary, None, took, errors)
+        return Compared(list(zip(chosen, values, strict=True)), len(errors))
 
-    def _answer(self, table: Table, times: npt.NDArray[np.int64]) -> tuple[Tensors | None, dict[int, str]]:
-        """The outputs of events that succeed, in order, and the errors of the others by row."""
+    def _answer(self, batch: MicroBatch, rows: Ints, times: Ints) -> tuple[Tensors | None, dict[int, str], float]:
+        """The outputs of events that succeed, in order, the errors of the others by their place in `rows`, and the ms taken."""
+        started = time.perf_counter()
         try:
-            fitted = to_tensors(table, self._inputs, allow_nan=self._allow_nan, event_times=times)
-            errors = {unfit.row: unfit.error for unfit in fitted.unfit}
-            if not len(fitted.rows):
-                return None, errors
-            outputs, _, rejected = self._isolation.run(fitted.tensors)
+            table, events, errors = self._fields.read(batch, rows)
+            started = time.perf_counter()  # the primary's time has no decoding in it either
+            outputs, failed = self._run(table, times[events]) if len(events) else (None, {})
+            errors |= {int(events[row]): error for row, error in failed.items()}
         except Exception as error:  # any error is the shadow's fault, and must not reach the primary
-            return None, dict.fromkeys(range(len(table)), f"{type(error).__name__}: {error}")
+            outputs, errors = None, dict.fromkeys(range(len(rows)), f"{type(error).__name__}: {error}")
+        return outputs, errors, (time.perf_counter() - started) * 1000
+
+    def _run(self, table: Table, times: Ints) -> tuple[Tensors | None, dict[int, str]]:
+        """The outputs of events that succeed, in order, and the errors of the others by row of the table."""
+        fitted = to_tensors(table, self._inputs, allow_nan=self._allow_nan, event_times=times)
+        errors = {unfit.row: unfit.error for unfit in fitted.unfit}
+        if not len(fitted.rows):
+            return None, errors
+        outputs, _, rejected = self._isolation.run(fitted.tensors)
         errors |= {int(fitted.rows[row]): why.error for row, why in rejected.items()}
         return outputs or None, errors
+
+
+def count_compared(metrics: Metrics, shadow: str, compared: Compared) -> None:
+    """Count the comparisons of a batch."""
+    metrics.count(COMPARISONS, len(compared.comparisons), shadow)
+    if compared.failed:
+        metrics.count(SHADOW_FAILED, compared.failed, shadow)
 
 
 class ShadowThread:
@@ -223,9 +255,9 @@ class ShadowThread:
         started = time.perf_counter()
         for shadow in self._shadows:
             compared = shadow.compare(answered, answered.rows)
-            for event_id, value in compared:
+            for event_id, value in compared.comparisons:
                 self._publisher.produce(self._topic, value, event_id.encode())
-            self._metrics.count(COMPARISONS, len(compared), shadow.name)
+            count_compared(self._metrics, shadow.name, compared)
         took = time.perf_counter() - started
         self._metrics.observe(SHADOW_SECONDS, took)
         self._publisher.serve()

@@ -17,9 +17,10 @@ from millstream.consumers.problems import Problems
 from millstream.consumers.schema_store import open_store
 from millstream.consumers.shadow.compared_output import check_compared_output
 from millstream.consumers.worker.model_opening import open_settings, open_several
-from millstream.consumers.worker.plan import load_primary
+from millstream.consumers.worker.plan import load_primary, shadow_decoder
 from millstream.inference.combined.version import CombinedVersion
 from millstream.inference.repository import ModelVersion
+from millstream.inference.signature import merged_paths
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.store import Schema, SchemaStore
 
@@ -30,7 +31,7 @@ def diagnose(pipeline: Pipeline, problems: Problems) -> None:
     with problems:
         store = open_store(pipeline)
         found = store, schema_of(pipeline, store, "input")
-    models = _models(pipeline, None if found is None else found[1], problems)
+    primary, shadows = _models(pipeline, None if found is None else found[1], problems)
     if found is None:
         return
     store, reader = found
@@ -38,22 +39,26 @@ def diagnose(pipeline: Pipeline, problems: Problems) -> None:
     with paths:
         check_event_fields(pipeline, reader)
     with paths:
-        check_model_fields(models, reader)
+        check_model_fields([*primary, *shadows], reader)
     for message in paths.messages:
         problems.add(message)
     if not paths.messages:  # otherwise the decoder would report the same paths again
-        _check_types(pipeline, store, reader, models, problems)
+        _check_types(pipeline, store, reader, primary, shadows, problems)
 
 
-def _models(pipeline: Pipeline, reader: Schema | None, problems: Problems) -> list[ModelVersion]:
-    """The models whose config.yaml can be read; all of them are also checked against their files."""
-    models: list[ModelVersion] = []
+def _models(
+    pipeline: Pipeline, reader: Schema | None, problems: Problems
+) -> tuple[list[ModelVersion], list[ModelVersion]]:
+    """The primary and the shadows whose config.yaml can be read; all of them are also checked against their files."""
+    primary: list[ModelVersion] = []
+    shadows: list[ModelVersion] = []
     repository = PipelineModels(pipeline)
     with problems:
-        models.append(load_primary(repository, reader))
+        primary.append(load_primary(repository, reader))
     for shadow in pipeline.shadows:
         with problems:
-            models.append(repository.shadow(shadow).with_time_formats(partial(time_format, reader)))
+            shadows.append(repository.shadow(shadow).with_time_formats(partial(time_format, reader)))
+    models = [*primary, *shadows]
     open_model = open_settings(pipeline, len(models))
     for model in models:
         with problems:
@@ -64,20 +69,30 @@ def _models(pipeline: Pipeline, reader: Schema | None, problems: Problems) -> li
     if len(models) == 1 + len(pipeline.shadows):
         with problems:
             check_compared_output(pipeline, models)
-    return models
+    return primary, shadows
 
 
 def _check_types(
-    pipeline: Pipeline, store: SchemaStore, reader: Schema | None, models: list[ModelVersion], problems: Problems
+    pipeline: Pipeline,
+    store: SchemaStore,
+    reader: Schema | None,
+    primary: list[ModelVersion],
+    shadows: list[ModelVersion],
+    problems: Problems,
 ) -> None:
+    models = [*primary, *shadows]
+    of_lookups = None
     with problems:
-        paths = PathTypes(pipeline, reader, models)
+        paths = PathTypes(pipeline, reader, primary)
+        paths.add_options(models)
         with problems:
             paths.include()
         decoder = paths.open_decoder(store)
-        of_lookups = None
         with problems:
             of_lookups = columns_of_lookups(open_lookups(pipeline, models))
         with problems:
-            check_columns(pipeline, reader, models, decoder.columns, of_lookups)
-        checked_decoder(pipeline, decoder, paths.types)
+            check_columns(pipeline, reader, primary, decoder.columns, of_lookups)
+        checked_decoder(pipeline, decoder, paths.types | merged_paths([model.signature for model in models]))
+    for model in shadows:
+        with problems:
+            shadow_decoder(pipeline, store, reader, model, of_lookups)

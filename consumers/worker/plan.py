@@ -1,6 +1,6 @@
 """Loads all that a pipeline file names, and checks it before the first event is read."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from shlex import quote
@@ -15,6 +15,7 @@ from millstream.consumers.decode.lookups import columns_of_lookups, included_age
 from millstream.consumers.decode.named_fields import (
     check_columns,
     check_event_fields,
+    check_model_columns,
     check_model_fields,
     event_time_format,
     override_fields,
@@ -27,7 +28,7 @@ from millstream.consumers.errors import PlanError
 from millstream.consumers.flow.in_flight import record_cost_of
 from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.schema_store import dead_letter_record, open_store, own_schema_id, prediction_record
-from millstream.consumers.shadow.shadow_plan import ShadowPlan, loop_mate, shadow_fields
+from millstream.consumers.shadow.shadow_plan import ShadowPlan, looked_up_fields, loop_mate
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
 from millstream.consumers.sink.result_sink import Outputs
 from millstream.consumers.worker.compute import DECODE_RECORDS
@@ -38,7 +39,7 @@ from millstream.inference.errors import ModelRejected
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.interface import ANSWERED_BY, ModelExecutor, Tensors
 from millstream.inference.repository import ModelVersion
-from millstream.inference.signature import blank
+from millstream.inference.signature import blank, merged_paths
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.dead_letters import DeadLetterEncoder
 from millstream.schemas.decoded import Decoder
@@ -98,18 +99,23 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False, models: PipelineMo
     versions = [model, *(shadow.model for shadow in shadows)]
     check_event_fields(pipeline, reader)
     check_model_fields(versions, reader)
-    paths = PathTypes(pipeline, reader, versions)
+    paths = PathTypes(pipeline, reader, [model])
+    paths.add_options(versions)
     include = {} if dedicated else paths.include()  # workers for dedicated shadows write no predictions
-    decoder = _decoder(pipeline, store, paths)
+    decoder = _decoder(pipeline, store, paths, versions)
     lookups = open_lookups(pipeline, versions)
-    check_columns(pipeline, reader, versions, decoder.columns, columns_of_lookups(lookups))
+    of_lookups = columns_of_lookups(lookups)
+    check_columns(pipeline, reader, [model], decoder.columns, of_lookups)
+    shadows = [
+        replace(shadow, decoder=shadow_decoder(pipeline, store, reader, shadow.model, of_lookups)) for shadow in shadows
+    ]
     ages = {} if dedicated else included_ages(lookups)
     blocks = BlockDecoder(
         decoder,
         _event_fields(pipeline, reader, decoder.columns),
         model.signature,
         allow_nan=pipeline.model.allow_nan,
-        keep=list(dict.fromkeys([*shadow_fields(shadows), *include, *ages, *override_fields(pipeline)])),
+        keep=list(dict.fromkeys([*_looked_up(shadows), *include, *ages, *override_fields(pipeline)])),
         lookups=lookups,
         replaceable=replaceable_in(model) | replaceable_own(pipeline),
         fill=model.several.inputs.fill if isinstance(model, CombinedVersion) else None,
@@ -141,13 +147,45 @@ def _shadows(
     return shadows
 
 
-def _decoder(pipeline: Pipeline, store: SchemaStore, paths: PathTypes) -> Decoder:
+def _looked_up(shadows: Sequence[ShadowPlan]) -> list[str]:
+    return [field for shadow in shadows for field in looked_up_fields(shadow.model)]
+
+
+def shadow_decoder(
+    pipeline: Pipeline,
+    store: SchemaStore,
+    reader: Schema | None,
+    model: ModelVersion,
+    of_lookups: Mapping[str, Dtype] | None,
+) -> Decoder | None:
+    """Open the decoder of a shadow, which reads the fields of its model and no others; None: the model needs none.
+
+    It is not the primary's, because a wrong value in a field that only a shadow reads must not fail the primary's event.
+
+    Args:
+        pipeline: the pipeline file's settings.
+        store: where the schemas of events are.
+        reader: the schema of the events; None: JSON without one.
+        model: the shadow's.
+        of_lookups: see `check_columns`.
+
+    Raises:
+        SchemaError, PlanError, ModelConfigError: the fields don't fit each other, or the model.
+    """
+    paths = PathTypes(pipeline, reader, [model])
+    decoder = paths.open_decoder(store) if paths.types else None
+    check_model_columns(reader, model, {} if decoder is None else decoder.columns, of_lookups)
+    return decoder
+
+
+def _decoder(pipeline: Pipeline, store: SchemaStore, paths: PathTypes, models: Sequence[ModelVersion]) -> Decoder:
+    """The primary's decoder. `models`: with those of the shadows, whose fields a JSON Schema must allow, too."""
     decoder = paths.open_decoder(store)
     if pipeline.input.json_schema is None:
         return decoder
     from millstream.consumers.decode.json_schema import checked_decoder  # noqa: PLC0415  (few pipelines need it)
 
-    return checked_decoder(pipeline, decoder, paths.types)
+    return checked_decoder(pipeline, decoder, paths.types | merged_paths([model.signature for model in models]))
 
 
 def open_copies(pipeline: Pipeline, model: ModelVersion, beside: object = None) -> list[ModelExecutor]:

@@ -12,7 +12,7 @@ from millstream.consumers.observability.totals import Totals, total
 
 WORKED = (
     "totals: 4,007 events read, 3,980 predicted, 20 dead letters (12 unfit, 8 undecodable), 3 skipped (3 expired), 4 tombstones, "
-    "90 compared by shadows, 12 not compared by shadows (10 shed, 2 undelivered)"
+    "90 compared by shadows, 4 comparisons with an error of the shadow, 12 not compared by shadows (10 shed, 2 undelivered)"
 )
 
 
@@ -26,6 +26,7 @@ def worked() -> Totals:
     metrics.count(m.SKIPPED, 3, "expired")
     metrics.count(m.TOMBSTONES, 4)
     metrics.count(m.COMPARISONS, 92, "v2")
+    metrics.count(m.SHADOW_FAILED, 4, "v2")
     metrics.count(m.SHADOW_SKIPPED, 9.7, "v2", "shed")
     metrics.count(m.SHADOW_SKIPPED, 2, "v2", "undelivered")  # of the comparisons made
     return Totals.of_metrics(generate_latest(metrics.registry).decode())
@@ -101,7 +102,15 @@ def test_other_lines_have_no_totals(line: str) -> None:
 
 @given(st.lists(st.integers(0, 10**12), min_size=8, max_size=8))
 def test_lines_of_workers_add_up(numbers: list[int]) -> None:
-    plain = ("events read", "predicted", "tombstones", "read again or left to other workers", "compared by shadows")
+    errors = "comparisons with an error of the shadow"
+    plain = (
+        "events read",
+        "predicted",
+        "tombstones",
+        "read again or left to other workers",
+        "compared by shadows",
+        errors,
+    )
     words = (*plain, "dead letters", "skipped", "not compared by shadows")
     made = Totals()
     for word, number in zip(words, numbers, strict=True):

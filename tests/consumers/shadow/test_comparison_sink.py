@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from millstream.consumers.events import BatchResult, BatchSlice, MicroBatch
-from millstream.consumers.observability.metrics import COMPARISONS, Metrics
+from millstream.consumers.observability.metrics import COMPARISONS, SHADOW_FAILED, Metrics
 from millstream.consumers.shadow.comparison_sink import ComparisonSink
+from millstream.consumers.shadow.shadow_thread import Compared
 from tests.consumers.in_memory import EPOCHS, MODELS, GivenAssignment, block
 from tests.consumers.measured import measured
 from tests.consumers.sink.test_sink import OUTPUTS
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 LIMIT = 2000
 
 
-class Compared:
+class Comparing:
     """A shadow whose comparisons are given; it compares every event."""
 
     name = "v2"
@@ -28,8 +29,8 @@ class Compared:
     def __init__(self, comparisons: list[tuple[str, bytes]]) -> None:
         self._comparisons = comparisons
 
-    def compare(self, *_: Any) -> list[tuple[str, bytes]]:
-        return self._comparisons
+    def compare(self, *_: Any) -> Compared:
+        return Compared(self._comparisons, 3)
 
 
 class Kept:
@@ -51,7 +52,7 @@ def test_comparison_that_its_topic_refuses_is_left_out_and_counted() -> None:
     sink = ComparisonSink(
         cast("Delivery", delivery),
         OUTPUTS,
-        [cast("Shadow", Compared(compared))],
+        [cast("Shadow", Comparing(compared))],
         topic="compared",
         max_bytes=LIMIT,
         leave_out=lambda: left_out.append(1),
@@ -64,3 +65,4 @@ def test_comparison_that_its_topic_refuses_is_left_out_and_counted() -> None:
     assert [key for _, _, key in delivery.records] == [b"a", b"d"]
     assert len(left_out) == 2
     assert measured(metrics, COMPARISONS, shadow="v2") == 4  # made, with the two that were left out
+    assert measured(metrics, SHADOW_FAILED, shadow="v2") == 3

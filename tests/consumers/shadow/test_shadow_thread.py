@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from dataclasses import replace
@@ -14,14 +15,15 @@ from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.shadow import shadow_thread as shadow_lane
-from millstream.consumers.shadow.shadow_thread import Shadow, ShadowThread
+from millstream.consumers.shadow.shadow_fields import ShadowFields
+from millstream.consumers.shadow.shadow_thread import Compared, Shadow, ShadowThread
 from millstream.inference.errors import ModelRejected
 from millstream.inference.model_id import ModelId
 from millstream.schemas.comparisons import PrimaryRows
+from millstream.schemas.json.decoder import JsonDecoder
 from tests.consumers.in_memory import SIGNATURE, answered, ended
 from tests.consumers.measured import Measured
 from tests.schemas.row_models import model_of
-from tests.schemas.tables import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,9 +62,9 @@ class Comparing:
         self.sample_rate = sample_rate
         self._before = before
 
-    def compare(self, one: BatchResult, among: Any) -> list[tuple[str, bytes]]:
+    def compare(self, one: BatchResult, among: Any) -> Compared:
         self._before()
-        return [(event, self.name.encode()) for event in np.array(one.batch.ids())[among].tolist()]
+        return Compared([(event, self.name.encode()) for event in np.array(one.batch.ids())[among].tolist()], 1)
 
 
 class Committed(Assignment):
@@ -127,6 +129,7 @@ def test_each_shadow_compares_each_batch_and_is_counted() -> None:
         *(("compared", name, b"2") for name in (b"v2", b"v3")),
     ]
     assert own.value(m.COMPARISONS, shadow="v2") == own.value(m.COMPARISONS, shadow="v3") == 3
+    assert own.value(m.SHADOW_FAILED, shadow="v2") == 2
     assert own.value(m.SHADOW_SECONDS, "_count") == 2
     assert own.publisher.served == 2
     assert own.publisher.closed
@@ -331,6 +334,7 @@ def shadow_of(encoder: Encoded, *, sample_rate: float = 1.0, run: Callable[[Tens
         "v2",
         isolation,
         ModelId("m", 9),
+        ShadowFields(JsonDecoder.of_types({"number": "float64"}), []),
         SIGNATURE.inputs,
         cast("ComparisonEncoder", encoder),
         sample_rate=sample_rate,
@@ -338,13 +342,13 @@ def shadow_of(encoder: Encoded, *, sample_rate: float = 1.0, run: Callable[[Tens
     )
 
 
-def with_numbers(*numbers: float | None) -> BatchResult:
+def with_numbers(*numbers: float | str | None) -> BatchResult:
     """The primary's answers to events that hold these, 10 times as much each."""
     one = answered("e" * len(numbers))
     (part,) = one.batch.parts
-    features = table_of({"number": "float64"}, number=numbers)
-    block = replace(part.block, features=features, keys=[b"k%d" % row for row in range(len(numbers))])
-    outputs = {"y": np.array([-1.0 if number is None else 10 * number for number in numbers]).reshape(-1, 1)}
+    values = [json.dumps({"number": number}).encode() for number in numbers]
+    block = replace(part.block, values=values, keys=[b"k%d" % row for row in range(len(numbers))])
+    outputs = {"y": np.array([10 * number if isinstance(number, int) else -1.0 for number in numbers]).reshape(-1, 1)}
     batch = one.batch._replace(parts=(part._replace(block=block),))
     return one._replace(batch=batch, outputs=outputs, seconds=0.25)
 
@@ -352,7 +356,7 @@ def with_numbers(*numbers: float | None) -> BatchResult:
 def test_shadow_answers_what_the_primary_has_answered() -> None:
     encoder = Encoded()
     compared = shadow_of(encoder).compare(with_numbers(1, 2, 3), np.array([0, 2]))
-    assert compared == [("0", b"0"), ("2", b"2")]
+    assert compared == ([("0", b"0"), ("2", b"2")], 0)
     assert encoder.told == [["0", "2"], [b"k0", b"k2"], [0, 2], {"y": [10, 30]}, 250, {"y": [2, 6]}, {}]
 
 
@@ -369,10 +373,10 @@ def test_events_that_the_shadows_own_version_answered_are_not_compared() -> None
     encoder, models = Encoded(), (ModelId("m", 1), ModelId("m", 9))
     during = with_numbers(1, 2, 3, 4)._replace(models=models, answered_by=np.array([1, 0, 1, 0]))
     compared = shadow_of(encoder).compare(during, np.array([0, 1, 2, 3]))
-    assert compared == [("1", b"1"), ("3", b"3")]
+    assert compared.comparisons == [("1", b"1"), ("3", b"3")]
     assert encoder.models == [("m", 1), ("m", 1)]
     promoted = with_numbers(1, 2)._replace(models=(ModelId("m", 9),), answered_by=None)
-    assert shadow_of(encoder).compare(promoted, np.arange(2)) == []
+    assert shadow_of(encoder).compare(promoted, np.arange(2)) == ([], 0)
 
 
 def test_features_of_several_blocks_are_taken_in_their_order() -> None:
@@ -387,10 +391,14 @@ def test_features_of_several_blocks_are_taken_in_their_order() -> None:
 
 def test_events_that_the_shadow_cannot_answer_are_compared_with_their_errors() -> None:
     encoder = Encoded()
-    shadow_of(encoder).compare(with_numbers(1, None, 7, 4), np.arange(4))
+    compared = shadow_of(encoder).compare(with_numbers("one", 1, None, 7, 4), np.arange(5))
     assert encoder.told[5] == {"y": [2, 8]}
-    assert encoder.told[6].keys() == {1, 2}
-    assert encoder.told[6][2] == "a 7"
+    assert encoder.told[6] == {
+        0: "number: expected a number that fits into a double, found text",
+        2: "field `number` is absent or null, but tensor `x` needs a value",
+        3: "a 7",
+    }
+    assert (len(compared.comparisons), compared.failed) == (5, 3)
 
 
 def test_shadow_that_answers_none_of_them_says_why_of_each() -> None:
@@ -400,6 +408,9 @@ def test_shadow_that_answers_none_of_them_says_why_of_each() -> None:
     assert encoder.told[6].keys() == {0, 1}
     shadow_of(encoder).compare(with_numbers(7, 7), np.arange(2))
     assert (encoder.told[5], encoder.told[6]) == (None, {0: "a 7", 1: "a 7"})
+    shadow_of(encoder).compare(with_numbers("one", "two"), np.arange(2))
+    assert encoder.told[5] is None
+    assert encoder.told[6].keys() == {0, 1}
 
 
 def test_shadow_that_breaks_is_compared_as_such() -> None:
@@ -413,7 +424,8 @@ def test_shadow_that_breaks_is_compared_as_such() -> None:
 
 def test_outputs_that_no_comparison_can_hold_are_an_error_of_the_shadows() -> None:
     encoder = Encoded(fails=True)
-    assert len(shadow_of(encoder).compare(with_numbers(1, 2), np.arange(2))) == 2
+    compared = shadow_of(encoder).compare(with_numbers(1, 2), np.arange(2))
+    assert (len(compared.comparisons), compared.failed) == (2, 2)
     assert (encoder.told[5], encoder.told[6]) == (None, dict.fromkeys((0, 1), "no such type"))
 
 
@@ -423,5 +435,5 @@ def test_events_outside_of_the_sample_are_not_run() -> None:
     def never(_inputs: Tensors) -> Any:
         pytest.fail("none of them is in the sample")
 
-    assert shadow_of(encoder, sample_rate=0.0, run=never).compare(with_numbers(1, 2), np.arange(2)) == []
+    assert shadow_of(encoder, sample_rate=0.0, run=never).compare(with_numbers(1, 2), np.arange(2)) == ([], 0)
     assert encoder.told == []
