@@ -100,7 +100,7 @@ def test_other_lines_have_no_totals(line: str) -> None:
     assert Totals.of_line(line) is None
 
 
-@given(st.lists(st.integers(0, 10**12), min_size=8, max_size=8))
+@given(st.lists(st.integers(0, 10**12), min_size=9, max_size=9))
 def test_lines_of_workers_add_up(numbers: list[int]) -> None:
     errors = "comparisons with an error of the shadow"
     plain = (
