@@ -7,13 +7,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.shadow.sampling import sampled
 from millstream.schemas.comparisons import ComparisonDecoder, Comparisons
 from millstream.schemas.directory import DirectoryStore
-from millstream.schemas.records import OWN_SCHEMAS_FOLDER
+from millstream.schemas.records import COMPARISON, OWN_SCHEMAS_FOLDER
+from millstream.schemas.rows import decode_row
 from tests.broker.clients import read_all, wait_until
 from tests.consumers.processes import Worker
 from tests.consumers.python_service import answered, python_service, send
@@ -110,6 +111,67 @@ def test_shadow_that_fails_costs_comparisons_their_answer_and_nothing_else(kafka
         assert worker.stop() == 0
     found = comparisons(service)
     assert [event for event, answer in zip(found.ids, found.shadow, strict=True) if answer is None] == ["e7"]
+    assert len(answered(service)) == 20
+    assert service.dead_letters() == []
+
+
+def fragile_service(folder: Path, kafka: Broker, **shadow: Any) -> Service:
+    """Only the shadow reads `fragile`, a number. Of 20 events, e3 has true there, e5 a text, e7 nothing. Its model rejects e9."""
+    body = 'if (inputs["x"][:, 0] == 9).any():\n    raise ValueError("nine")\nreturn {"y": inputs["x"].sum(axis=1)}'
+    service = shadowed(folder, kafka, body, shadow=shadow, input={"format": "json", "event_id": "id"})
+    config = folder / "models" / "number" / "2" / "config.yaml"
+    config.write_text(
+        config.read_text().replace("fields: [x], dtype: float64, shape: [1]", "fields: [x, fragile], dtype: float64")
+    )
+    wrong: dict[int, dict[str, Any]] = {3: {"fragile": True}, 5: {"fragile": "no"}, 7: {}}
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for number in range(20):
+        event = {"id": f"e{number}", "x": number} | wrong.get(number, {"fragile": 0.5})
+        producer.produce(service.inputs[0], json.dumps(event).encode(), partition=0)
+    assert producer.flush(30) == 0
+    return service
+
+
+def check_fragile(service: Service) -> None:
+    """Check that each event has a comparison, and those of the four on which the shadow fails its error."""
+    found = comparisons(service)
+    assert dict(zip(found.ids, found.shadow, strict=True)) == {
+        f"e{number}": None if number in (3, 5, 7, 9) else {"y": number + 0.5} for number in range(20)
+    }
+    shown = [
+        decode_row(value_of(message), COMPARISON.definition)
+        for message in read_all(service.bootstrap, f"{service.group}-comparisons")
+    ]
+    errors = {row["event_id"]: row["shadow"]["error"] for row in shown if row["shadow"]["error"] is not None}
+    assert "nine" in errors.pop("e9")
+    assert errors == {
+        "e3": "fragile: expected a number that fits into a double, found true",
+        "e5": "fragile: expected a number that fits into a double, found text",
+        "e7": "field `fragile` is absent or null, but tensor `x` needs a value",
+    }
+
+
+def test_wrong_value_in_a_field_that_only_the_shadow_reads_fails_only_the_shadow(kafka: Broker, tmp_path: Path) -> None:
+    service = fragile_service(tmp_path, kafka)
+    with Worker(service.file, "--until-idle") as worker:
+        assert worker.wait() == 0
+    assert "20 predicted, 20 compared by shadows, 4 comparisons with an error of the shadow\n" in worker.log
+    assert len(answered(service)) == 20
+    assert service.dead_letters() == []
+    check_fragile(service)
+
+
+@pytest.mark.full
+@pytest.mark.durable
+def test_dedicated_shadow_writes_a_comparison_of_each_event_on_which_it_fails(kafka: Broker, tmp_path: Path) -> None:
+    service = fragile_service(tmp_path, kafka, dedicated=True)
+    with Worker(service.file, "--role", "shadow", "--until-idle") as worker:
+        assert worker.wait() == 0
+    assert "20 compared by shadows, 4 comparisons with an error of the shadow\n" in worker.log
+    check_fragile(service)
+    assert service.dead_letters() == []
+    with Worker(service.file, "--until-idle") as primary:
+        assert primary.wait() == 0
     assert len(answered(service)) == 20
     assert service.dead_letters() == []
 
