@@ -102,14 +102,13 @@ def test_other_lines_have_no_totals(line: str) -> None:
 
 @given(st.lists(st.integers(0, 10**12), min_size=9, max_size=9))
 def test_lines_of_workers_add_up(numbers: list[int]) -> None:
-    errors = "comparisons with an error of the shadow"
     plain = (
         "events read",
         "predicted",
         "tombstones",
         "read again or left to other workers",
         "compared by shadows",
-        errors,
+        "comparisons with an error of the shadow",
     )
     words = (*plain, "dead letters", "skipped", "not compared by shadows")
     made = Totals()
