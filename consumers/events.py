@@ -260,7 +260,9 @@ class MicroBatch(NamedTuple):
             own = rows[rows.searchsorted(first) : rows.searchsorted(last)]
             if len(own):
                 values = taken(part.block.values, part.block.good[own - first + part.first])
-                found.append(Packed.of([value for value in values if value is not None]))  # an event's is never None
+                if not isinstance(values, Packed):
+                    values = Packed.of([value for value in values if value is not None])  # an event's is never None
+                found.append(values)
             first = last
         return Packed.concat(found)
 
