@@ -11,6 +11,7 @@ from typing import Any
 
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.executors.error_classification import line_of
+from millstream.inference.executors.pickled_classes import how_to_unpickle
 
 _numbers = count(1)
 _FROM = re.compile(r"from\s+([\w.]+)\s+import\s+([^(#]*[^(#\s])")
@@ -65,7 +66,9 @@ class ModelModule:
 
     def _refusal(self, error: BaseException) -> ModelConfigError:
         place = place_in(self._file.parent, error) or str(self._file)
-        hint = _how_to_import(self._file.parent, error) if isinstance(error, ModuleNotFoundError) else ""
+        hint = how_to_unpickle(self._file, error)
+        if not hint and isinstance(error, ModuleNotFoundError):
+            hint = _how_to_import(self._file.parent, error)
         return ModelConfigError(f"{place}: the model can't be loaded: {type(error).__name__}: {line_of(error)}.{hint}")
 
 
