@@ -12,8 +12,8 @@ from typing import Any
 from rich.console import Console
 
 from millstream.consumers.cli.columns import print_columns
-from millstream.consumers.cli.event_advice import advice_on
 from millstream.consumers.cli.given import read_pipeline
+from millstream.consumers.cli.letter_advice import advice_on_letter
 from millstream.consumers.cli.selected_letters import open_reader, wanted
 from millstream.consumers.cli.tail import as_json
 from millstream.consumers.schema_store import open_store
@@ -144,7 +144,7 @@ def _show(stored: StoredLetter | NoLetter, pipeline: Pipeline, store: SchemaStor
     if args.json:
         print(printable_json({**row, "pipeline": letter.pipeline, **_json_event(event, value)}, ascii_only=True))
         return 0
-    advice = advice_on(pipeline, None, letter.reason, letter.error, event["value"])
+    advice = advice_on_letter(pipeline, store, letter, event["value"])
     lines = {
         "dead letter": f"{stored.position} of {topic}",
         "pipeline": letter.pipeline,

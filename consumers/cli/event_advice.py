@@ -84,12 +84,13 @@ def _on_type(pipeline: Pipeline, signature: Signature | None, reason: str, error
     wanted, given = _beginning(_SINGLE, expected), _beginning(_FOUND, found)
     if not wanted or not given or wanted == given:
         return ""
-    uses = _uses(signature, path)
-    if not uses and (written := _included(pipeline, path)):
-        return _on_included(written, given)
+    uses, included = _uses(signature, path), _included(pipeline, path)
+    if included and not uses:
+        return f"{_on_included(included, given)}{_if_read_too(given) if signature is None else ''}"
     if signature is None:
         return f"{_on_cast(uses, path, wanted, given)}{_IF_TIME}"
-    return _on_mixed(pipeline, uses, path) or _on_fraction(uses, path, found) or _on_cast(uses, path, wanted, given)
+    cast = f"{_on_cast(uses, path, wanted, given)}{_in_both_places(included, uses, given) if included else ''}"
+    return _on_mixed(pipeline, uses, path) or _on_fraction(uses, path, found) or cast
 
 
 def _beginning(words: Mapping[str, str], text: str) -> str:
@@ -119,12 +120,34 @@ def _included(pipeline: Pipeline, path: str) -> str:
 
 def _on_included(field: str, given: str) -> str:
     """Which types of `output.include` take a value. `field`: as named there; `given`: the value's type."""
-    key = f'"{field}"' if "[" in field else field
+    key = _key(field)
     only = {"text": "texts", "number": "numbers", "boolean": "true and false"}[given]
     return (
         f"{field}: under `output.include`, `{key}: any` takes texts, numbers, and true and false, each as its text; "
         f"`{key}: {given}` takes only {only} (`millstream docs pipeline#output`)."
     )
+
+
+def _in_both_places(field: str, uses: Sequence[tuple[TensorInput, Conversion]], given: str) -> str:
+    """How `output.include` must read a field that fills tensors, too. Arguments as of `_on_included`."""
+    single = "" if {entry.dtype for entry, _ in uses} == {"string"} else f", or `{given}` in both places"
+    return (
+        f" `output.include` names the field, too. Write `any` in both places (`{_key(field)}: any` there; predictions then have "
+        f"each value as its text){single}."
+    )
+
+
+def _if_read_too(given: str) -> str:
+    """What else to do about a field under `output.include` if a model reads it. `given`: the value's type."""
+    return (
+        f" If the model reads the field, too, write `type` beside it in the mapping: `any` in both places, or `{given}` in "
+        f"both places.{_IF_TIME}"
+    )
+
+
+def _key(field: str) -> str:
+    """The field as a key in YAML."""
+    return f'"{field}"' if "[" in field else field
 
 
 def _on_fraction(uses: Sequence[tuple[TensorInput, Conversion]], path: str, found: str) -> str:

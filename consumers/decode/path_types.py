@@ -1,11 +1,12 @@
 """The types of the paths that are read, in JSON without a schema. Each follows from all uses of the path."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from millstream.consumers.decode.lookup_keys import key_fields, used_lookups
 from millstream.consumers.decode.named_fields import included_at, override_fields
 from millstream.consumers.errors import PlanError
-from millstream.inference.casts import LEAVES
+from millstream.inference.casts import LEAVES, Cast
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import both_take, merged_paths
 from millstream.pipeline.pipeline import Pipeline
@@ -27,6 +28,15 @@ _WORDS = {
 }
 
 
+class _Use(NamedTuple):
+    """A use of a path."""
+
+    path: str
+    type: str  # that it needs, in JSON without a schema
+    name: str  # for messages
+    takes_cast: bool = False  # whether the option `type` can stand beside the field
+
+
 class PathTypes:
     """The types of the paths that a decoder reads: for models, and for Millstream itself.
 
@@ -44,7 +54,12 @@ class PathTypes:
         self._schema = schema
         self._of_any_type: set[str] = set()
         self._uses = [
-            (path, entry.leaf(conversion), f"tensor `{entry.tensor}` of model `{model.name}`, version {model.version}")
+            _Use(
+                path,
+                entry.leaf(conversion),
+                f"tensor `{entry.tensor}` of model `{model.name}`, version {model.version}",
+                takes_cast=conversion.splitter is None and isinstance(conversion.converter, Cast | None),
+            )
             for model in models
             for entry in model.signature.inputs
             for path, conversion in entry.converted_fields
@@ -156,11 +171,23 @@ class PathTypes:
         known = self.types.setdefault(path, wanted)
         both = both_take(known, wanted)
         if both is None and self._schema is None:
-            other, use = next((of, use) for at, of, use in self._uses if at == path and both_take(of, wanted) is None)
-            raise PlanError(
-                f"{self._pipeline.at(*option)}: expected one type of field `{path}` for all that read it, found {_WORDS[wanted]} "
-                f"for `{dotted(option)}` and {_WORDS[other]} for {use}. Let one of them read another field."
-            )
+            raise PlanError(self._two_types(option, path, wanted))
         self.types[path] = both or known
-        self._uses.append((path, wanted, f"`{dotted(option)}`"))
+        self._uses.append(_Use(path, wanted, f"`{dotted(option)}`"))
         self._places.setdefault(path, self._pipeline.at(*option))
+
+    def _two_types(self, option: Loc, path: str, wanted: str) -> str:
+        """The message about an option that needs a type which contradicts another use of the path."""
+        uses = [use for use in self._uses if use.path == path]
+        other = next(use for use in uses if both_take(use.type, wanted) is None)
+        advice = "Let one of them read another field."
+        if option[:2] == ("output", "include") and all(use.takes_cast or both_take(use.type, "mixed") for use in uses):
+            key = f'"{path}"' if "[" in path else path
+            advice = (
+                f"Write `any` in both places: `type: any` beside the field in the mapping, and `{key}: any` here. Or let one of "
+                "them read another field."
+            )
+        return (
+            f"{self._pipeline.at(*option)}: expected one type of field `{path}` for all that read it, found {_WORDS[wanted]} "
+            f"for `{dotted(option)}` and {_WORDS[other.type]} for {other.name}. {advice}"
+        )

@@ -303,6 +303,27 @@ def test_letter_of_a_value_of_another_type_names_the_option_that_takes_it(kafka:
     assert "\nadvice       x: `type: any` beside the field takes numbers, true and false, also as text" in shown
 
 
+def test_letter_of_an_included_field_that_the_model_reads_gets_the_advice_of_predict(
+    kafka: Broker, tmp_path: Path
+) -> None:
+    output = {"format": "json", "include": {"x": "number"}}
+    options = {"format": "json", "event_id": "id"}
+    service = python_service(tmp_path, kafka, "return {'y': inputs['x']}", input=options, output=output)
+    error = "x: expected a number that fits into a double, found text"
+    write_letters(kafka.bootstrap, service.letters, [a_letter(error=error)])
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"id": "a", "x": "33"}\n')
+    predicted = millstream_here("predict", service.file, events).stderr
+    [advice] = [line for line in predicted.splitlines() if "in both places" in line]
+    shown = millstream_here("dead-letters", "show", service.file, "0@0").stdout
+    assert advice.removeprefix("undecodable: ") in shown
+    (tmp_path / "models" / "number" / "1" / "config.yaml").unlink()
+    without = millstream_here("dead-letters", "show", service.file, "0@0")
+    assert without.returncode == 0
+    assert "x: under `output.include`, `x: any` takes texts, numbers, and true and false" in without.stdout
+    assert "If the model reads the field, too, write `type` beside it in the mapping: `any` in both" in without.stdout
+
+
 def test_letter_of_a_list_in_a_list_names_the_paths_that_lead_into_it(kafka: Broker, tmp_path: Path) -> None:
     service = python_service(tmp_path, kafka, "return {'y': inputs['x']}", input={"format": "json", "event_id": "id"})
     errors = ["x[0]: expected text, found an array", "x[: expected text, found an array"]  # the second one is forged

@@ -400,6 +400,35 @@ def test_each_type_of_an_included_field_that_the_advice_names_takes_the_value(
         predicted(capsys, str(file), str(events))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "value", "stated", "given"),
+    [("float64", "55", "number", "text"), ("bool", 1, "boolean", "number"), ("string", 7, "text", None)],
+)
+def test_included_field_that_fills_a_tensor_is_told_to_have_the_type_in_both_places(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], dtype: str, value: object, stated: str, given: str | None
+) -> None:
+    config, events, file = reading_one(tmp_path, "x", [{"x": value}])
+    text, mapping = file.read_text(), config.read_text().replace("float64", dtype)
+
+    def write(beside: str | None, include: str) -> None:
+        config.write_text(mapping.replace("[x]", f"[{{field: x, type: {beside}}}]" if beside else "[x]"))
+        file.write_text(text.replace("output:\n", f"output:\n  include: {{x: {include}}}\n"))
+
+    write(None, stated)
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    said = capsys.readouterr().err
+    assert "Write `any` in both places (`x: any` there" in said
+    assert [*re.findall(r"or `(\w+)` in both places", said)] == ([given] if given else [])
+    write("any", stated)
+    assert cli.run(["check", str(file), "--offline"]) == 1
+    assert "Write `any` in both places: `type: any` beside the field in the mapping, and `x: any` here." in "".join(
+        capsys.readouterr()
+    )
+    for both in filter(None, ("any", given)):
+        write(both, both)
+        predicted(capsys, str(file), str(events))
+
+
 def test_list_of_an_included_field_is_told_with_the_paths_that_take_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
