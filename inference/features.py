@@ -196,10 +196,9 @@ def _fill_array(
     is_wrong = _has_wrong_length(lists, entry)
     wrong = np.flatnonzero(is_wrong)
     for row, length in _at(wrong, lists):
-        found = "null" if length is None else f"{length} values"
         needs = f"up to {entry.width}" if entry.pads else f"{entry.width}"
         problems.setdefault(
-            row, f"field `{entry.fields[0]}` has {found}, but tensor `{entry.tensor}` needs {needs} values"
+            row, f"field `{entry.fields[0]}` {_length(length)}, but tensor `{entry.tensor}` needs {needs} values"
         )
     items = _items(lists, entry, problems, unknown, event_times)
     if entry.pads or entry.conversions:
@@ -260,11 +259,10 @@ def _fill_ragged(
         # With a value for nulls, a null list is an empty one.
         is_null = False if lists.valid is None or _conversion(entry).missing is not None else ~lists.valid
         for row, length in _at(np.flatnonzero(is_null | (lists.lengths > entry.max_length)), lists):
-            found = "is absent or null" if length is None else f"has {length} values"
             problems.setdefault(
                 row,
-                f"field `{_null_field(table, entry, row)}` {found}, but tensor `{entry.tensor}` takes up to {entry.max_length} "
-                f"values",
+                f"field `{_null_field(table, entry, row)}` {_length(length)}, but tensor `{entry.tensor}` takes up to "
+                f"{entry.max_length} values",
             )
         for row in np.flatnonzero(lists.lengths != lengths).tolist():
             problems.setdefault(
@@ -324,6 +322,11 @@ def _at(rows: Ints, lists: ListColumn) -> Iterator[tuple[int, int | None]]:
     """These rows, and the lengths of their lists (None for a null)."""
     lengths = NumberColumn(lists.lengths, lists.valid).take(rows).to_list()
     return zip(rows.tolist(), lengths, strict=True)
+
+
+def _length(length: int | None) -> str:
+    """The length of a list, for messages; None: of a null."""
+    return "is absent or null" if length is None else f"has {length} values"
 
 
 def _items(

@@ -206,6 +206,27 @@ def reading(folder: Path, fields: str, events: list[dict[str, Any]]) -> list[str
     return [str(service.file), str(file)]
 
 
+@pytest.mark.parametrize(
+    ("battery", "advice"),
+    [
+        ({"temps_c": None}, "battery.temps_c[]: `missing:` beside the field replaces an absent or null value"),
+        ({"temps": [1]}, "battery.temps_c[]: `battery` has no `temps_c`. It has the fields temps."),
+    ],
+)
+def test_array_that_is_absent_or_null_gets_the_advice_of_a_single_value(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], battery: dict[str, Any], advice: str
+) -> None:
+    config, events, file = reading_one(tmp_path, "x", [{"battery": battery}])
+    mapping = config.read_text().replace("fields: [x]", 'field: "battery.temps_c[]"')
+    config.write_text(mapping)
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    said = capsys.readouterr()
+    assert "field `battery.temps_c[]` is absent or null, but tensor `x` needs 1 values" in said.out
+    assert f"unfit: {advice}" in said.err
+    config.write_text(mapping.replace("shape:", "missing: 0, shape:"))
+    predicted(capsys, str(file), str(events))
+
+
 def test_field_that_is_absent_is_told_with_those_that_are_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

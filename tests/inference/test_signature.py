@@ -145,7 +145,7 @@ def test_unfit_scalar_names_field_tensor_and_what_was_found(a: float | None, dty
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        (None, "field `v` has null, but tensor `vector` needs 3 values"),
+        (None, "field `v` is absent or null, but tensor `vector` needs 3 values"),
         ([], "field `v` has 0 values, but tensor `vector` needs 3 values"),
         ([1.0, 2.0], "field `v` has 2 values, but tensor `vector` needs 3 values"),
         ([1.0, 2.0, None], "field `v`[2] is null or out of range for float32, which tensor `vector` needs"),
