@@ -1,5 +1,6 @@
 """Says which fields could fill the elements that the guesses leave open. Pure."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,6 +12,8 @@ from millstream.consumers.scaffold.texts import entry_text
 
 MAX_HINTS = 5  # fields that are named as possible ones
 _LONG_NAME = 3  # characters from which a name inside another one is no chance
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_UNLIKE = 2
 
 
 def with_hints(
@@ -27,19 +30,18 @@ def with_hints(
         events: how many there are.
     """
     used = {one.options["field"] for entry in guessed for one in entry.fields}
-    left = [one for one in found if one.time_format or one.path not in used]
+    left = [_single(one) for one in found if one.time_format or one.path not in used]
     alone = [entry for entry in guessed if entry.fields == [OPEN] and not entry.is_list]
     made = []
     for entry in guessed:
-        fitting = _fitting(entry.dtype, free, events)
-        if [entry] == alone and len(fitting) == 1:
+        fitting = [*_fitting(entry.dtype, free, events), *_items_alike(entry, free)]
+        if [entry] == alone and len(fitting) == 1 and not fitting[0].is_list:
             guess = element(fitting[0], entry.dtype, events)
             why = "; ".join(filter(None, ["no field has the input's name, and only this one fits", guess.why]))
             made.append(replace(entry, fields=[FieldGuess(guess.options, why)]))
         else:
-            fitting.sort(key=lambda one: not related(entry.tensor, one))
-            entries = [entry_text(element(one, entry.dtype, events).options) for one in fitting[:MAX_HINTS]]
-            made.append(_hinted(entry, entries, left))
+            fitting.sort(key=lambda one: _distance(entry.tensor, one))
+            made.append(_hinted(entry, fitting[:MAX_HINTS], left, events))
     return made
 
 
@@ -51,8 +53,26 @@ def _fitting(dtype: str, free: Sequence[Found], events: int) -> list[Found]:
     return [one for one in usual if len(one.distinct) > 1] or usual
 
 
-def _hinted(entry: InputGuess, fitting: Sequence[str], left: Sequence[Found]) -> InputGuess:
-    """Say at the first of the open elements what the events have for them. `fitting`: entries for config.yaml."""
+def _items_alike(entry: InputGuess, free: Sequence[Found]) -> list[Found]:
+    """The first items of lists that fit as they are, and whose names share a word with that of the input."""
+    lists = [one for one in free if one.is_list and one.events and fits(one, entry.dtype)]
+    return [_single(one) for one in lists if _distance(entry.tensor, one) < _UNLIKE]
+
+
+def _single(one: Found) -> Found:
+    """The first item of a list, at a path of its own; another field as it is."""
+    return replace(one, path=one.path.replace("[]", "[0]")) if one.is_list else one
+
+
+def _hinted(entry: InputGuess, fitting: Sequence[Found], left: Sequence[Found], events: int) -> InputGuess:
+    """Say at the first of the open elements what the events have for them.
+
+    Args:
+        entry: the input.
+        fitting: the fields that fit as they are.
+        left: those that fill nothing yet, and may fit with options.
+        events: how many there are.
+    """
     first = next((at for at, one in enumerate(entry.fields) if one == OPEN), None)
     if first is None or entry.is_list:
         return entry
@@ -61,14 +81,13 @@ def _hinted(entry: InputGuess, fitting: Sequence[str], left: Sequence[Found]) ->
         are_left = "1 is left" if open_count == 1 else f"{open_count} are left"
         why = f"the sample has too few fields that fit as they are: {are_left} to fill in"
     elif fitting:
-        why = (
-            "no field of the sample has the input's name: name the one that fills this input. These fit: "
-            f"{', '.join(fitting)}"
-        )
+        entries = ", ".join(entry_text(element(one, entry.dtype, events).options) for one in fitting)
+        why = f"no field of the sample has the input's name: name the one that fills this input. These fit: {entries}"
+        left = [one for one in left if one.path not in {each.path for each in fitting}]
     else:
         why = "no field of the sample fits as it is: name the one that fills this input"
     more = [(one, feature) for one in left if (feature := _with_options(one, entry.dtype))]
-    more.sort(key=lambda pair: not related(entry.tensor, pair[0]))
+    more.sort(key=lambda pair: _distance(entry.tensor, pair[0]))
     if more:
         why += f". With options, these fit, too: {', '.join(feature for _, feature in more[:MAX_HINTS])}"
     fields = [*entry.fields]
@@ -90,6 +109,18 @@ def related(tensor: str, one: Found) -> bool:
     own, path, last = _plain(tensor), _plain(one.path), _plain(last_name(one.path))
     pairs = ((own, path), (path, own), (last, own))
     return any(len(part) >= _LONG_NAME and part in whole for part, whole in pairs)
+
+
+def _distance(tensor: str, one: Found) -> int:
+    """How far the names of an input and of a field are apart: 0, 1 or _UNLIKE."""
+    if related(tensor, one):
+        return 0
+    return 1 if _words(tensor) & _words(last_name(one.path)) else _UNLIKE
+
+
+def _words(name: str) -> set[str]:
+    """The words of a name that are no chance, such as `first` and `temp` of `first_temp` and of `firstTemp`."""
+    return {word.lower() for word in _WORD.findall(name) if len(word) >= _LONG_NAME}
 
 
 def _plain(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 
+from millstream.consumers.scaffold.own_fields import is_id
 from millstream.consumers.scaffold.survey import MAX_DISTINCT, Found
 from millstream.schemas.wording import counted
 
@@ -28,6 +29,8 @@ def _hints(one: Found, events: int) -> Iterator[str]:
         yield f"{_what(one)}: {one.as_feature}"
     elif one.kind == "text":
         yield _why_no_feature(one)
+    elif one.events:
+        yield _as_it_is(one)
     if not one.events:
         yield "no event has a value there"
     elif one.events < events:
@@ -47,6 +50,20 @@ def _what(one: Found) -> str:
     if one.is_numeric_text:
         return "text with numbers; as a feature"
     return "digits that look like a code; as a feature" if one.is_code else "text; as a feature"
+
+
+def _as_it_is(one: Found) -> str:
+    """How a field of other values than texts fills an element."""
+    entry = f"{{field: {one.first_item}"
+    if one.kind == "odd":
+        return "no tensor takes its values: whole numbers of more than 64 bits, or texts that are not Unicode"
+    if one.kind == "mixed":
+        return f"values of several types; as a feature: {entry}, type: any}}"
+    if one.kind == "bool":
+        return f"true or false, which a tensor of bools takes as it is; as a number: {entry}, type: boolean}}"
+    if is_id(one.path):
+        return f"a number that is called like an ID, which is hardly a feature. If the model knows it: {entry}}}"
+    return f"a number, which fits as it is: {entry}}}"
 
 
 def _why_no_feature(one: Found) -> str:

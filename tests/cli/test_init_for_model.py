@@ -547,7 +547,47 @@ def test_unused_fields_are_listed_with_hints(tmp_path: Path, capsys: pytest.Capt
         """- grid[][]: a value of each item in a list; the first one's as a feature: {field: "grid[0][0]"}\n""" in said
     )
     assert """- rpm: text with numbers; as a feature: {field: "rpm", type: text}\n""" in said
-    assert "- celsius: 1 of 3 events lack it, so a feature needs `missing:`\n" in said
+    fits = 'a number, which fits as it is: {field: "celsius"}'
+    assert f"- celsius: {fits}; 1 of 3 events lack it, so a feature needs `missing:`\n" in said
+
+
+def test_every_unused_field_has_an_entry_or_a_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = [
+        {"age": n, "locker": {"id": n}, "open": n > 1, "code": [1, "a", True][n], "large": 2**70, "z": n}
+        for n in range(3)
+    ]
+    unsure(tmp_path, [("X", TensorProto.FLOAT, [1])], [*events, events[0]])
+    lines = capsys.readouterr().out.splitlines()
+    listed = lines[lines.index("These fields of the events fill no input:") + 1 :]
+    assert {*listed[: listed.index("")]} >= {
+        "- locker.id: a number that is called like an ID, which is hardly a feature. If the model knows it: "
+        '{field: "locker.id"}',
+        '- open: true or false, which a tensor of bools takes as it is; as a number: {field: "open", type: boolean}',
+        "- large: no tensor takes its values: whole numbers of more than 64 bits, or texts that are not Unicode",
+        '- z: a number, which fits as it is: {field: "z"}',
+    }
+    assert all(":" in line for line in listed[: listed.index("")])
+
+
+def test_first_item_of_a_list_is_named_for_an_input_with_a_word_of_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inputs = [(name, TensorProto.FLOAT, [1]) for name in ("first_temp", "lastTemp")]
+    events = [
+        {
+            "stay": n,
+            "size": n % 2,
+            "scans": [{"temp_c": n, "site": n}] if n else [],
+            "at": f"2026-03-0{n + 1}T00:00:00Z",
+        }
+        for n in range(3)
+    ]
+    unsure(tmp_path, inputs, events)
+    said = capsys.readouterr().out
+    for tensor in ("first_temp", "lastTemp"):
+        [line] = [line for line in said.splitlines() if line.startswith(f"- input {tensor}, field TODO")]
+        assert 'These fit: {field: "scans[0].temp_c", missing: nan}, stay, size. With options, these fit, too: ' in line
+        assert line.count("temp_c") == 1
 
 
 def test_texts_that_are_no_feature_are_listed_with_the_reason(
@@ -879,8 +919,8 @@ def test_item_of_a_list_is_a_hint_for_an_input_of_one_element_and_that_of_its_na
     events = [{"grid": [[1]], "dims_cm": [number, 20, 30], "scans": [{"x": number}]} for number in range(4)]
     names = ("dims_cm_0", "scans_x")
     config = unsure(tmp_path, [(name, TensorProto.FLOAT, [1]) for name in names], events)
-    assert config.count('these fit, too: {field: "dims_cm[0]"}, ') == 1
-    assert config.count('these fit, too: {field: "scans[0].x"}, ') == 1
+    assert config.count('These fit: "dims_cm[0]". With options, these fit, too: ') == 1
+    assert config.count('These fit: "scans[0].x". With options, these fit, too: ') == 1
 
 
 def test_text_is_a_hint_for_a_number_with_its_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
