@@ -1,7 +1,7 @@
 """The classes that the stages pass on, with events as columns. Their fields can't be set."""
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -124,6 +124,14 @@ class BatchSlice(NamedTuple):
         """Whether each record of the range is an event."""
         return self.last - self.first == self.stop - self.start
 
+    def under(self, epochs: Epochs) -> "BatchSlice":
+        """The range with a block that has only the epochs of partitions that these epochs have, too."""
+        own = self.block.epochs
+        if all(epochs.get(partition) == own.get(partition) for partition in self.block.partitions.values()):
+            return self
+        kept = {partition: epoch for partition, epoch in own.items() if epochs.get(partition) == epoch}
+        return self._replace(block=replace(self.block, epochs=kept))
+
     @property
     def event_keys(self) -> Sequence[Key]:
         """The keys of the range's events."""
@@ -158,6 +166,7 @@ class MicroBatch(NamedTuple):
     parts: tuple[BatchSlice, ...]
     reason: str  # why it was closed: size, bytes, cost, time or drain
     closed: float | None = None  # when, seconds on the monotonic clock; None: `reason` is drain
+    is_cut: bool = False  # whether some of its events don't run, because their partitions have no epoch in their blocks
 
     @property
     def events(self) -> int:
@@ -195,6 +204,27 @@ class MicroBatch(NamedTuple):
         part = next((part for part in self.parts if part.last > part.first), self.parts[0])
         row = int(part.block.good[part.first]) if part.last > part.first else part.start
         return *part.block.partition(row), int(part.block.offsets[row])
+
+    def under(self, epochs: Epochs) -> "MicroBatch":
+        """The batch without the events whose partitions have other epochs than these, or none.
+
+        Its records stay, but the blocks have no epoch for these partitions any more. So the events don't run, and nothing is
+        written or committed for the partitions.
+        """
+        for part in self.parts:  # called for each batch
+            if part.block.epochs is not epochs:
+                break
+        else:
+            return self
+        parts = tuple(part.under(epochs) for part in self.parts)
+        return self._replace(parts=parts, is_cut=any(a is not b for a, b in zip(parts, self.parts, strict=True)))
+
+    def left_out(self) -> npt.NDArray[np.int64]:
+        """The rows of the events that don't run because the batch is cut, ascending."""
+        if not self.is_cut:
+            return np.empty(0, np.int64)
+        run = [part.block.is_of(part.block.epochs)[part.block.good[part.first : part.last]] for part in self.parts]
+        return np.flatnonzero(~np.concatenate(run))
 
     def deadlines(self) -> npt.NDArray[np.int64]:
         """The deadline of each event, ms since the epoch; `NEVER` if it has none."""

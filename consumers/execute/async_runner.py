@@ -82,6 +82,7 @@ class AsyncRunner:
             number: of the batch, in order of submission.
             batch: what to run.
         """
+        batch = self._start.admit(number, batch)
         work = self._start.begin(batch)
         if work is None:
             return partial(not_run, number, batch)

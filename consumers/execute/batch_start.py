@@ -1,4 +1,4 @@
-"""What is done with a micro-batch before it runs and after: leave out expired events, count, and make the result."""
+"""What is done with a micro-batch before it runs and after: leave events out, count, and make the result."""
 
 import time
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class Work:
 
     batch: MicroBatch
     inputs: Inputs  # of the events that run
-    events: int  # that run; 0: all are too late
+    events: int  # that run; 0: all are too late or left out
     kept: npt.NDArray[np.int64] | None  # their rows in the batch; None: all run
     late: dict[int, Rejection]  # by row of the batch
     timeless: bool = False  # whether no event has a deadline
@@ -70,12 +70,21 @@ class Work:
 class BatchStart:
     """Decides which events of a micro-batch run. Threads may share it."""
 
-    def __init__(self, *, max_events: int, is_outdated: Callable[[MicroBatch], bool], metrics: m.Metrics) -> None:
+    def __init__(
+        self,
+        *,
+        max_events: int,
+        admit: Callable[[int, MicroBatch], MicroBatch],
+        is_outdated: Callable[[MicroBatch], bool],
+        metrics: m.Metrics,
+    ) -> None:
         """Args:
         max_events: most events of a batch.
+        admit: called with a batch and its number when it starts. Returns it without the events that must not start.
         is_outdated: whether no result of a batch would be written. Such a batch does not run.
         metrics: where to count.
         """
+        self.admit = admit
         self._max_events = max_events
         self._is_outdated = is_outdated
         self._metrics = metrics
@@ -84,7 +93,7 @@ class BatchStart:
         self._note_fill = metrics.observer(m.BATCH_FILL)
 
     def begin(self, batch: MicroBatch) -> Work | None:
-        """Count a batch, and return what `work_of` does."""
+        """Count a batch that is admitted, and return what `work_of` does."""
         self._metrics.count(m.BATCHES, 1, batch.reason)
         self._note_wait(time.monotonic() - batch.arrived)
         work = self.work_of(batch)
@@ -105,18 +114,20 @@ class BatchStart:
         return self.work_of(work.batch)
 
     def work_of(self, batch: MicroBatch) -> Work | None:
-        """The events that run now; None: nothing runs, because the batch has no events or is outdated."""
+        """The events that run now; None: none, because the batch has none, is outdated, or all are left out."""
         events = batch.events
         if not events or self._is_outdated(batch):
             return None
         tensors = batch.tensors()
-        if batch.timeless:
+        if batch.timeless and not batch.is_cut:
             return Work(batch, tensors, events, None, {}, timeless=True)
-        expired = batch.expired(_now())
-        if not len(expired):
+        expired, left_out = batch.expired(_now()), batch.left_out()
+        if len(left_out) == events:
+            return None
+        if not len(expired) and not len(left_out):
             return Work(batch, tensors, events, None, {})
         late = {row: _expired(batch, row) for row in expired.tolist()}
-        kept = np.delete(np.arange(events), expired)
+        kept = np.delete(np.arange(events), np.union1d(expired, left_out))
         return Work(batch, {name: array[kept] for name, array in tensors.items()}, len(kept), kept, late)
 
 

@@ -36,6 +36,7 @@ class Runner:
         max_events: int,
         watchdog: Watchdog,
         retry: Retry,
+        admit: Callable[[int, MicroBatch], MicroBatch],
         is_outdated: Callable[[MicroBatch], bool],
         abandon: threading.Event,
         metrics: m.Metrics,
@@ -44,13 +45,13 @@ class Runner:
         max_events: most events of a batch.
         watchdog: ends the worker if the model hangs.
         retry: waits during an outage of the executor.
-        is_outdated: whether no result of a batch would be written. Such a batch does not run.
+        admit, is_outdated: see `BatchStart`.
         abandon: set when no more batches are to run.
         metrics: where to count.
         """
         self._watchdog = watchdog
         self._retry = retry
-        self._start = BatchStart(max_events=max_events, is_outdated=is_outdated, metrics=metrics)
+        self._start = BatchStart(max_events=max_events, admit=admit, is_outdated=is_outdated, metrics=metrics)
         self._abandon = abandon
         self._took = 0.0  # seconds that the model took for the last batch
         self._metrics = metrics
@@ -68,6 +69,7 @@ class Runner:
         """
         if self._abandon.is_set():
             raise Abandoned(f"{batch.events} events and more were not run in time")
+        batch = self._start.admit(number, batch)
         work = self._start.begin(batch)
         if work is None:
             return not_run(number, batch)

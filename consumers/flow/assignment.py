@@ -14,6 +14,9 @@ class Assignment:
 
     Each partition has the epoch of its assignment, a number that grows. A partition that is revoked and assigned again has a new
     epoch. So records from before and after can be distinguished.
+
+    A partition that is about to be revoked stays assigned until the results of the batches that have started are final. Batches
+    that start meanwhile leave its events out, and its new owner reads them (`leave`, `admit`).
     """
 
     def __init__(self) -> None:
@@ -30,6 +33,12 @@ class Assignment:
         self._delivered_lock = threading.Lock()
         self._committed: NextOffsets = {}
         self._floor = 0  # records of this epoch and of earlier ones are read again
+        self._starting = threading.Lock()  # held while batches start, and while it changes which events may start
+        self._startable: Epochs = {}  # the partitions whose events may start
+        self._started = -1  # the highest number of a batch that has started
+        self._whole = -1  # batches up to this number had started when the last partitions were about to be revoked
+        self._final = 0  # the results of all batches below this number are final
+        self._left = threading.Event()  # set once that is true of all up to `_whole`
 
     @property
     def share(self) -> float:
@@ -45,14 +54,14 @@ class Assignment:
         """Add assigned partitions."""
         with self.lock:
             self._epoch += 1
-            self._epochs = {**self._epochs, **dict.fromkeys(partitions, self._epoch)}
+            self._set({**self._epochs, **dict.fromkeys(partitions, self._epoch)})
 
     def remove(self, partitions: Iterable[Partition], *, lost: bool = False) -> None:
         """Remove partitions that were revoked, or `lost`: the group has ended this member's session."""
         gone = set(partitions)
         with self.lock:
             self._lost = self._lost | gone if lost else self._lost - gone
-            self._epochs = {partition: epoch for partition, epoch in self._epochs.items() if partition not in gone}
+            self._set(_without(self._epochs, gone))
 
     def is_lost(self, partitions: Iterable[Partition]) -> bool:
         """Whether partitions are gone because the group has ended this worker's session; else it moved them as usual."""
@@ -72,7 +81,47 @@ class Assignment:
         """Start a new epoch for all partitions, because they are read again from their committed offsets."""
         with self.lock:
             self._epoch += 1
-            self._epochs = dict.fromkeys(self._epochs, self._epoch)
+            self._set(dict.fromkeys(self._epochs, self._epoch))
+
+    def _set(self, epochs: Epochs) -> None:
+        self._epochs = self._startable = epochs
+
+    def leave(self, partitions: Iterable[Partition]) -> threading.Event:
+        """Let no more events of these partitions start, because they are about to be revoked.
+
+        Returns:
+            an event that is set once the results of all batches that have started are final.
+        """
+        gone = set(partitions)
+        with self._starting:
+            self._startable = _without(self._epochs, gone)
+            self._whole = self._started
+            self._left = threading.Event()
+            self._note_left()
+            return self._left
+
+    def admit(self, number: int, batch: MicroBatch) -> MicroBatch:
+        """The batch as it starts: without the events of partitions that were revoked, or are about to be. Any thread calls it.
+
+        Threads take batches in the order of their numbers, but may start them in another one. A batch with a lower number than
+        one that has started is not cut: the other one may bring its partition to an offset behind the events left out.
+        """
+        with self._starting:
+            self._started = max(self._started, number)
+            if number <= self._whole:
+                return batch
+            startable = self._startable
+        return batch.under(startable)
+
+    def note_final(self, number: int) -> None:
+        """Note that the results of all batches below this number are final."""
+        with self._starting:
+            self._final = number
+            self._note_left()
+
+    def _note_left(self) -> None:
+        if self._final > self._whole:
+            self._left.set()
 
     def drop_read(self) -> None:
         """Drop the results of all records read so far, because they are read again."""
@@ -134,3 +183,7 @@ class Assignment:
             if committed is None or committed[0] != epoch or committed[1] < end:
                 return False
         return True
+
+
+def _without(epochs: Epochs, gone: set[Partition]) -> Epochs:
+    return {partition: epoch for partition, epoch in epochs.items() if partition not in gone}

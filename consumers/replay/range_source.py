@@ -1,7 +1,7 @@
 """The source of a replay: takes the place of the Kafka source in a worker, and reads ranges of offsets instead of a group's."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from millstream.consumers.events import FetchedBatch
 from millstream.consumers.flow.assignment import Assignment
@@ -93,6 +93,10 @@ class RangeSource:
     def lag(self, _delivered: Mapping[Partition, int]) -> dict[Partition, int]:
         """There is no lag: nobody waits for the results."""
         return {}
+
+    def undelivered(self, _partitions: Sequence[Partition]) -> int:
+        """Nobody takes a replay's partitions away."""
+        return 0
 
     def note_running(self, _records: Records) -> None:
         """A replay counts no crashes."""

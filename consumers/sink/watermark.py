@@ -12,8 +12,13 @@ class Watermark(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._next = 0  # the number of the first batch that is not done
+        self._next = 0
         self._done: dict[int, T] = {}  # done batches behind the watermark
+
+    @property
+    def first(self) -> int:
+        """The number of this batch."""
+        return self._next
 
     def done(self, number: int, what: T) -> list[T]:
         """Note that a batch is done. Returns the entries that are now below the watermark, in order."""

@@ -230,6 +230,7 @@ class Writer:
         self._assignment.rewind_wanted.set()
 
     def _release(self) -> None:
+        self._assignment.note_final(self._watermark.first)
         self._budget.release(self._records, self._bytes)
         self._ends = {}
         self._records = self._bytes = 0

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -315,6 +315,13 @@ class Source:
                     past[partition] = done, high
         self._past_end.note(past)
         return found
+
+    def undelivered(self, partitions: Sequence[Partition]) -> int:
+        """The number of records of these partitions that were read, and have no delivered result."""
+        delivered, begun = self._assignment.delivered(), self.markers.start_offsets
+        places = self._consumer.position([TopicPartition(*partition) for partition in partitions])
+        done = [delivered.get(partition, begun.get(partition, 0)) for partition in partitions]
+        return sum(max(place.offset - offset, 0) for place, offset in zip(places, done, strict=True))
 
     def close(self, failure: BaseException | None = None) -> None:
         """Leave the group. If the broker is away, this gives up after 5 s, and the partitions are free when the session ends.

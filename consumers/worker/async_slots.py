@@ -70,6 +70,7 @@ def _async_runner(shared: Shared, model: OpenedModel, places: RequestPlaces, quo
         model,
         start=BatchStart(
             max_events=shared.settings.batch.max_events,
+            admit=shared.assignment.admit,
             is_outdated=shared.assignment.is_outdated,
             metrics=shared.metrics,
         ),

@@ -1,6 +1,6 @@
 """What a worker's loop needs of its source: the Kafka source, or that of a replay."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from millstream.consumers.events import FetchedBatch
@@ -34,6 +34,8 @@ class EventSource(Protocol):
     def rewind(self) -> bool: ...  # noqa: D102
 
     def lag(self, delivered: Mapping[Partition, int], /) -> dict[Partition, int]: ...  # noqa: D102
+
+    def undelivered(self, partitions: Sequence[Partition], /) -> int: ...  # noqa: D102
 
     def note_running(self, records: Records, /) -> None: ...  # noqa: D102
 

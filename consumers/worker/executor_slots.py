@@ -65,6 +65,7 @@ def _runner(retry: Retry, shared: Shared) -> Runner:
         max_events=settings.batch.max_events,
         watchdog=Watchdog(settings.batch_timeout),
         retry=retry,
+        admit=shared.assignment.admit,
         is_outdated=shared.assignment.is_outdated,
         abandon=shared.ending.abandon,
         metrics=shared.metrics,

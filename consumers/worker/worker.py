@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from millstream.consumers.errors import Abandoned, EventRefused, WorkerError, as_worker_error
 from millstream.consumers.events import Barrier, FetchedBatch, Rejection
 from millstream.consumers.flow.batch_window import BatchWindow
+from millstream.consumers.flow.partition_names import ranges_of
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.record_types import Key, Partition, Position
 from millstream.consumers.resilience.leaving import LibraryThread
@@ -88,6 +89,7 @@ class Worker:
         self._budget = shared.budget
         self._quotas = shared.quotas
         self._ending = shared.ending
+        self._answers = shared.answers
         self._source = source
         self._inbox = inbox
         self._window = window
@@ -143,7 +145,7 @@ class Worker:
         try:
             self._models.prepare()
             self._health.waiting_for = "the group's assignment"
-            self._source.subscribe(self._finish)
+            self._source.subscribe(self._hand_over)
             drained = self._work()
         except Exception as error:
             self._ending.fail(error)
@@ -199,7 +201,7 @@ class Worker:
         A rebalance at this moment makes the commit fail or aborts the transaction. So the loop goes on, and it tries again.
         """
         until = time.monotonic() + self._settings.drain_timeout
-        while not (drained := self._finish(list(self._assignment.epochs))):
+        while not (drained := self._finish()):
             if self._ending.failure is not None or self._ending.at_once.is_set() or self.is_over(until):
                 break
             self._turn()
@@ -314,13 +316,41 @@ class Worker:
             return True
         return self._source.commit(delivered, wait=wait)
 
-    def _finish(self, partitions: list[Partition]) -> bool:
-        """Finish and commit all events in flight within the drain time. Returns whether that was complete in time.
+    def _hand_over(self, partitions: list[Partition]) -> None:
+        """Finish and commit the batches that have started, within the drain time, before these partitions are revoked.
 
-        Called before `partitions` are revoked, and at the end. Events that are not finished in time are not written later: their
+        Batches that start meanwhile leave out the events of these partitions: their new owners read them. So a new owner waits
+        for about one batch, and not for all events in flight. Events that are not finished in time are not written later: their
         epoch is over.
         """
         if not partitions or self._ended or self._ending.failure is not None:
+            return
+        finished = self._assignment.leave(partitions)
+        until = time.monotonic() + self._settings.drain_timeout
+        while not finished.is_set() and not self.is_over(until) and self._ending.failure is None:
+            if self._ending.at_once.is_set():
+                break
+            self._answers.put(Barrier(threading.Event()))  # the writer makes a checkpoint of what it has got
+            finished.wait(POLL_INTERVAL)
+            self._health.turn()
+            self._commit(wait=False)  # else a crash meanwhile would repeat the results of all this time
+        # If the results are not done because the broker is away, a commit that waits would take even longer.
+        self._commit(wait=finished.is_set())
+        if not finished.is_set() and not self._ending.at_once.is_set() and self._ending.failure is None:
+            log.warning(
+                "batches that had started were not finished within the drain time of %g s: the new owners of %s read %d events "
+                "again. If a batch takes that long, lower `batch.max_events`",
+                self._settings.drain_timeout,
+                ranges_of(partitions),
+                self._source.undelivered(partitions),
+            )
+
+    def _finish(self) -> bool:
+        """Finish and commit all events in flight within the drain time. Returns whether that was complete in time.
+
+        Events that are not finished in time are not written later: their epoch is over.
+        """
+        if not self._assignment.epochs or self._ending.failure is not None:
             return self._ending.failure is None
         done = threading.Event()
         self._inbox.put(Barrier(done))
@@ -354,7 +384,7 @@ class Worker:
         return f"{counted}; such a result may be on its topic already, and is then written twice"
 
     def _end(self) -> None:
-        self._ended = True  # leaving the group revokes the partitions, and `_finish` must not wait again
+        self._ended = True  # leaving the group revokes the partitions, and `_hand_over` must not wait again
         self._health.ready = False
         failure = self._ending.failure
         self._health.waiting_for = (

@@ -123,7 +123,9 @@ class Remote(Measured):
             blocking.executor,
             Bisection(max_events=64, allow_nan_outputs=False, net=SafetyNet("infer", self.metrics)),
             model,
-            start=BatchStart(max_events=64, is_outdated=self._is_outdated, metrics=self.metrics),
+            start=BatchStart(
+                max_events=64, admit=lambda _number, batch: batch, is_outdated=self._is_outdated, metrics=self.metrics
+            ),
             breaker=CircuitBreaker(Outages(self.health, self.metrics)),
             places=places,
             quota=quota,

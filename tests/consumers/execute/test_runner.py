@@ -59,6 +59,7 @@ class Running(Measured):
             max_events=8,
             watchdog=WATCHDOG,
             retry=Retry(self.abandon, Health(60), self.metrics),
+            admit=lambda _number, batch: batch,
             is_outdated=is_outdated,
             abandon=self.abandon,
             metrics=self.metrics,

@@ -81,9 +81,9 @@ class Scene(Measured):
     ) -> BatchResult:
         """The result of a batch; it is run again after an outage of the baseline. `slot`: a new one by default."""
         slot = slot or self.slot(rollout, **isolation)
-        work = BatchStart(max_events=64, is_outdated=lambda _batch: False, metrics=self.metrics).work_of(
-            batch_of(kinds)
-        )
+        work = BatchStart(
+            max_events=64, admit=lambda _number, batch: batch, is_outdated=lambda _batch: False, metrics=self.metrics
+        ).work_of(batch_of(kinds))
         assert work is not None
         begun = slot.begin(work)
         for _ in range(tries - 1):

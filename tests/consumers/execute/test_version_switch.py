@@ -105,6 +105,7 @@ class Pool:
                 max_events=16,
                 watchdog=WATCHDOG,
                 retry=Retry(abandon, Health(60), metrics),
+                admit=lambda _number, batch: batch,
                 is_outdated=lambda _batch: False,
                 abandon=abandon,
                 metrics=metrics,

@@ -124,6 +124,7 @@ class Stage:
             max_events=limits.max_events,
             watchdog=WATCHDOG,
             retry=retry,
+            admit=lambda _number, batch: batch,
             is_outdated=lambda _batch: False,
             abandon=self.abandon,
             metrics=self.metrics,
