@@ -51,7 +51,9 @@ def measured_parts() -> dict[str, float]:
     block = _block()
     plan = RoutingPlan("r1", reallocated(whole(), (5000, 5000)), 2)
     one, two = _slot((10_000, 0)), _slot((5000, 5000))
-    start = BatchStart(max_events=256, is_outdated=lambda _batch: False, metrics=Metrics("bench"))
+    start = BatchStart(
+        max_events=256, admit=lambda _number, batch: batch, is_outdated=lambda _batch: False, metrics=Metrics("bench")
+    )
     batch = _batch(block, BATCH)
     run = partial(_answered, start, batch)
     encoder = PredictionEncoder(1, pipeline="bench", variant="primary", rollout=True)

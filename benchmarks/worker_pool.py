@@ -106,7 +106,12 @@ class WorkerPool:
             executor.executor,
             Bisection(max_events=max_events, allow_nan_outputs=False, net=SafetyNet("infer", metrics)),
             OpenedModel(ModelId("bench", 1), [executor]),
-            start=BatchStart(max_events=max_events, is_outdated=lambda _batch: False, metrics=metrics),
+            start=BatchStart(
+                max_events=max_events,
+                admit=lambda _number, batch: batch,
+                is_outdated=lambda _batch: False,
+                metrics=metrics,
+            ),
             breaker=CircuitBreaker(Outages(Health(60), metrics)),
             places=RequestPlaces(limit),
             quota=QuotaGate(GroupQuota(None, None, 0.0), lambda: ({}, 1.0)),

@@ -121,6 +121,7 @@ class DataPath:
                 max_events=self._max_events,
                 watchdog=watchdog,
                 retry=retry,
+                admit=lambda _number, batch: batch,
                 is_outdated=lambda _batch: False,
                 abandon=run.abandon,
                 metrics=metrics,

@@ -47,3 +47,16 @@ def test_what_travels_between_stages_is_frozen(travelling: object) -> None:
     for name in type(travelling).__annotations__:
         with pytest.raises(AttributeError):
             setattr(travelling, name, None)
+
+
+def test_cut_batch_has_all_its_records_and_leaves_out_the_events_of_the_other_partitions() -> None:
+    mixed, whole = block("eteer", places=[0, 1, 1, 0, 0]), block("ee", 5, places=[1, 1])
+    batch = MicroBatch((BatchSlice(mixed, 0, 5, 0, 3), BatchSlice(whole, 0, 2, 0, 2)), "size")
+    assert batch.under(mixed.epochs) is batch
+    cut = batch.under({("in", 1): 1})
+    assert cut.is_cut
+    assert cut.left_out().tolist() == [0, 2]
+    assert offsets(cut) == offsets(batch)
+    assert [part.block.epochs for part in cut.parts] == [{("in", 1): 1}] * 2
+    again = cut.under({("in", 1): 2})
+    assert again.left_out().tolist() == [0, 1, 2, 3, 4], "read under another epoch"

@@ -85,6 +85,7 @@ class Remote(Measured):
         ahead: int = 0,
         ordering: Ordering = "partition",
         is_outdated: Callable[[MicroBatch], bool] = lambda _batch: False,
+        admit: Callable[[int, MicroBatch], MicroBatch] = lambda _number, batch: batch,
         quota: GroupQuota | None = None,
         runner_of: Callable[[OpenedModel, AsyncRunner], AsyncRunner] | None = None,
         share: Callable[[], tuple[Mapping[Any, int], float]] = lambda: ({}, 1.0),
@@ -99,7 +100,7 @@ class Remote(Measured):
         self.blocking = BlockingExecutor(executor)
         self.thread = self.blocking.thread
         self.limit = ConcurrencyLimit(concurrency)
-        self._is_outdated = is_outdated
+        self._is_outdated, self._admit = is_outdated, admit
         self.runner = self.runner_for(
             OpenedModel(MODEL, [self.blocking]),
             RequestPlaces(self.limit),
@@ -123,9 +124,7 @@ class Remote(Measured):
             blocking.executor,
             Bisection(max_events=64, allow_nan_outputs=False, net=SafetyNet("infer", self.metrics)),
             model,
-            start=BatchStart(
-                max_events=64, admit=lambda _number, batch: batch, is_outdated=self._is_outdated, metrics=self.metrics
-            ),
+            start=BatchStart(max_events=64, admit=self._admit, is_outdated=self._is_outdated, metrics=self.metrics),
             breaker=CircuitBreaker(Outages(self.health, self.metrics)),
             places=places,
             quota=quota,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections import Counter
 from dataclasses import replace
@@ -16,6 +17,7 @@ from millstream.consumers.errors import Abandoned
 from millstream.consumers.events import NEVER, BatchSlice, MicroBatch
 from millstream.consumers.execute import circuit_breaker
 from millstream.consumers.execute.rate_limit import GroupQuota
+from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.resilience import outage
 from millstream.inference.errors import (
@@ -539,3 +541,28 @@ class Doubling(NegatingServer):
 
 def next_runner(remote: Remote, model: OpenedModel, before: AsyncRunner) -> AsyncRunner:
     return remote.runner_for(model, before.places, before.quota)
+
+
+def test_batches_that_waited_leave_out_the_events_that_must_not_start() -> None:
+    """One request at a time; while the first is in flight, the others' partition is about to go."""
+    go = threading.Event()
+
+    async def wait(_inputs: Tensors) -> None:
+        while not go.is_set():
+            await asyncio.sleep(0.001)
+
+    assignment = Assignment()
+    assignment.add([("in", 0)])
+    server = NegatingServer(wait)
+    with Remote(server, concurrency=1, ahead=10, admit=assignment.admit) as remote:
+        for number in range(3):
+            remote.pool.submit(batch_of("e", number))
+        wait_until(lambda: bool(server.requests), 10, "the first request")
+        left = assignment.leave([("in", 0)])
+        go.set()
+        remote.pool.settle()
+        results = remote.results()
+    assert server.requests == [[0.0]]
+    assert [len(result.rows) for result in results] == [1, 0, 0]
+    assignment.note_final(1)
+    assert left.is_set()

@@ -47,6 +47,7 @@ class Running(Measured):
         self,
         run: Callable[[Tensors], dict[str, Any]] = negated,
         is_outdated: Callable[[MicroBatch], bool] = lambda _batch: False,
+        admit: Callable[[int, MicroBatch], MicroBatch] = lambda _number, batch: batch,
         models: tuple[ModelId, ...] = MODELS,
     ) -> None:
         super().__init__()
@@ -59,7 +60,7 @@ class Running(Measured):
             max_events=8,
             watchdog=WATCHDOG,
             retry=Retry(self.abandon, Health(60), self.metrics),
-            admit=lambda _number, batch: batch,
+            admit=admit,
             is_outdated=is_outdated,
             abandon=self.abandon,
             metrics=self.metrics,
@@ -215,6 +216,32 @@ def test_batch_whose_results_nobody_writes_does_not_run() -> None:
     assignment.remove([("in", 0)])  # revoked
     assert own.answer(2, batch_of("ee", start=9)).rows.tolist() == []
     assert ran == [2]
+
+
+def test_events_that_must_not_start_do_not_run() -> None:
+    ran: list[float] = []
+
+    def run(inputs: Tensors) -> dict[str, Any]:
+        ran.extend(np.ravel(inputs["x"]).tolist())
+        return negated(inputs)
+
+    started: list[int] = []
+
+    def admit(number: int, batch: MicroBatch) -> MicroBatch:
+        started.append(number)
+        return batch.under({("in", 1): 1})
+
+    own = Running(run, admit=admit)
+    mixed = replace(block("eeee", places=[0, 1, 1, 0]), deadlines=np.array([NEVER, NEVER, 1, 1]))
+    found = own.answer(3, MicroBatch((BatchSlice(mixed, 0, 4, 0, 4),), "size"))
+    assert (ran, found.rows.tolist()) == ([1.0], [1])
+    assert {row: why.reason for row, why in found.rejected.items() if row == 2} == {2: "expired"}
+    assert found.batch.is_cut
+    timeless = block("ee", places=[1, 0])
+    assert own.answer(4, MicroBatch((BatchSlice(timeless, 0, 2, 0, 2),), "size")).rows.tolist() == [0]
+    nothing = own.answer(5, batch_of("ee"))
+    assert (nothing.rows.tolist(), nothing.rejected, nothing.batch.is_cut) == ([], {}, True)
+    assert started == [3, 4, 5]
 
 
 def test_deadline_in_seconds_gets_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:

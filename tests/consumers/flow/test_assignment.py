@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from millstream.consumers.events import BatchSlice, MicroBatch
 from millstream.consumers.flow.assignment import Assignment
+from tests.consumers.in_memory import block
 
 A, B = ("in", 0), ("in", 1)
+
+
+def batch_under(assignment: Assignment, places: list[int]) -> MicroBatch:
+    """A batch of one event of each of these partitions, read now."""
+    read = replace(block("e" * len(places), places=places), epochs=assignment.epochs)
+    return MicroBatch((BatchSlice(read, 0, len(places), 0, len(places)),), "size")
+
+
+def left_out(assignment: Assignment, number: int, batch: MicroBatch) -> list[int]:
+    """The events that don't run if the batch starts now."""
+    rows: list[int] = assignment.admit(number, batch).left_out().tolist()
+    return rows
 
 
 def test_partition_that_comes_back_has_an_epoch_of_its_own() -> None:
@@ -86,3 +102,55 @@ def test_share_is_that_of_all_partitions_and_nothing_while_their_number_is_not_k
     assignment.all_partitions = 1  # counted before partitions were added
     assignment.add([("in", 0), ("in", 1)])
     assert assignment.share == 1.0
+
+
+def test_batch_that_starts_before_a_revocation_leaves_out_the_events_of_partitions_that_go() -> None:
+    assignment = Assignment()
+    assignment.add([A, B])
+    batch = batch_under(assignment, [0, 1, 0])
+    assert assignment.admit(0, batch) is batch
+    assignment.leave([A])
+    cut = assignment.admit(1, batch)
+    assert cut.left_out().tolist() == [0, 2]
+    assert [assignment.current(part.block.epochs) for part in cut.parts] == [{B}], "nothing is written for the others"
+    assert assignment.current(batch.parts[0].block.epochs) is None, "what started before is still written"
+    of_others = batch_under(assignment, [1])
+    assert assignment.admit(2, of_others).left_out().tolist() == []
+    assignment.remove([A])
+    assert left_out(assignment, 3, batch) == [0, 2]
+    assignment.add([A])
+    assert left_out(assignment, 4, batch) == [0, 2], "they are read again"
+    assert left_out(assignment, 5, batch_under(assignment, [0, 1])) == []
+
+
+def test_batch_that_starts_behind_a_later_one_is_not_cut() -> None:
+    """The later one brings its partition to an offset behind the events of this one."""
+    assignment = Assignment()
+    assignment.add([A])
+    first, second, third = (batch_under(assignment, [0]) for _ in range(3))
+    assignment.admit(1, second)
+    left = assignment.leave([A])
+    assert left_out(assignment, 0, first) == []
+    assert left_out(assignment, 2, third) == [0]
+    assignment.note_final(1)
+    assert not left.is_set()
+    assignment.note_final(2)
+    assert left.is_set()
+
+
+def test_partitions_go_at_once_if_all_that_has_started_is_final() -> None:
+    assignment = Assignment()
+    assignment.add([A, B])
+    assert assignment.leave([A]).is_set(), "nothing has started"
+    assignment.remove([A])
+    assignment.admit(0, batch_under(assignment, [1]))
+    assignment.note_final(1)
+    assert assignment.leave([B]).is_set()
+
+
+def test_events_of_lost_partitions_do_not_start() -> None:
+    assignment = Assignment()
+    assignment.add([A, B])
+    batch = batch_under(assignment, [0, 1])
+    assignment.remove([A], lost=True)
+    assert left_out(assignment, 0, batch) == [0]

@@ -15,7 +15,7 @@ from millstream.consumers.flow.in_flight import InFlightBudget, RecordCost
 from millstream.consumers.record_types import Partition
 from millstream.consumers.sink.result_sink import Sink
 from millstream.consumers.sink.writer import Checkpoints, Writer
-from tests.consumers.in_memory import answered, ended, offsets, running
+from tests.consumers.in_memory import answered, batch_of, ended, offsets, running
 
 FOREVER = 1e9  # seconds
 EVENTS = 10_000  # that a budget has room for
@@ -582,3 +582,23 @@ def test_results_that_were_taken_back_are_no_latency() -> None:
     stage.put(None)
     stage.writer.run()
     assert stage.window.reported == []
+
+
+def test_assignment_learns_up_to_which_batch_all_results_are_final() -> None:
+    stage = Stage([])
+    stage.assignment.add([("in", 0)])
+    stage.assignment.admit(1, batch_of("e"))
+    left = stage.assignment.leave([("in", 0)])
+    stage.put(answered("e"))
+    stage.put(Barrier(threading.Event()))
+    stage.put(None)
+    stage.writer.run()
+    assert not left.is_set(), "the batch that started last has no result yet"
+    stage.put(answered("e", 1))
+    stage.put(None)
+    stage.writer.run()
+    assert not left.is_set(), "its result is not final"
+    stage.put(Barrier(threading.Event()))
+    stage.put(None)
+    stage.writer.run()
+    assert left.is_set()

@@ -899,3 +899,14 @@ def test_lag_counts_what_was_read_and_is_not_delivered_also_after_a_rewind() -> 
     reading.assignment.note_committed({A: 4})
     assert reading.source.rewind()
     assert reading.source.lag(reading.assignment.delivered()) == {A: 2}
+
+
+def test_records_that_were_read_and_have_no_result_are_counted_by_partition() -> None:
+    reading = Reading().assigned(A, B)
+    assert reading.source.undelivered([A, B]) == 0, "nothing was read"
+    reading.read()
+    assert reading.source.undelivered([A, B]) == 8
+    epochs = reading.assignment.epochs
+    reading.assignment.note_delivered({A: (epochs[A], 4)})
+    assert reading.source.undelivered([A]) == 1
+    assert reading.source.undelivered([B]) == 3

@@ -76,7 +76,7 @@ class NotingSink:
             error, self.failure = self.failure, None
             raise error
         ends: NextOffsets = {}
-        for part in (part for one in answers for part in one.batch.parts):
+        for part in (part for one in answers for part in one.batch.parts if part.block.epochs):
             offsets = part.block.offsets
             self.written += offsets[part.start : part.stop].tolist()
             self.rejected |= {int(offsets[row]): why.reason for row, why in part.rejected().items()}
@@ -271,25 +271,53 @@ def test_partition_that_goes_is_finished_and_committed_first() -> None:
     assert working.drained is True
 
 
-def test_what_is_done_is_committed_while_a_revocation_waits_for_the_rest() -> None:
-    working = Working(200)  # two batches
-    gates = [threading.Event(), threading.Event()]
+def test_events_of_a_partition_that_goes_do_not_start() -> None:
+    working = Working(300)  # three batches
+    gate = threading.Event()
 
     def hold(_inputs: Tensors) -> None:
-        assert gates[len(working.executor.sizes) - 1].wait(10)
-        time.sleep(2 * MAX_DELAY)  # the result of a quicker model would be kept for the next one
+        assert gate.wait(10)
 
     working.executor.before = hold
     working.assign()
     working.wait_until(lambda: bool(working.executor.sizes))
     working.consumer.revoke(A)
     working.wait_until(lambda: working.consumer.has_told)
-    gates[0].set()
-    working.wait_until(lambda: not working.consumer.has_told)  # a commit was sent
     assert working.value(m.ASSIGNED) == 1
-    gates[1].set()
+    gate.set()
     working.wait_until(lambda: working.value(m.ASSIGNED) == 0)
-    assert working.sink.written == list(range(200))
+    assert working.consumer.committed_offsets[A][0] == 100
+    working.wait_until(lambda: working.worker.in_flight == 0)
+    assert (working.sink.written, working.executor.sizes) == (list(range(100)), [100])
+    working.consumer.assign(A)
+    working.wait_for_offset(300)
+    assert (working.sink.written, working.executor.sizes) == (list(range(300)), [100] * 3)
+    working.stop()
+    assert working.drained is True
+
+
+def test_revocation_that_takes_too_long_says_how_many_events_are_read_again(caplog: pytest.LogCaptureFixture) -> None:
+    working = Working(300, drain_timeout=0.05)
+    gate = threading.Event()
+
+    def hold(_inputs: Tensors) -> None:
+        if len(working.executor.sizes) == 2:
+            assert gate.wait(10)
+        else:
+            time.sleep(2 * MAX_DELAY)  # the result of a quicker model would be kept for the next one
+
+    working.executor.before = hold
+    working.assign()
+    working.wait_until(lambda: len(working.executor.sizes) == 2)
+    working.wait_until(lambda: working.consumer.committed_offsets[A][0] == 100)
+    working.consumer.revoke(A)
+    working.wait_until(lambda: working.value(m.ASSIGNED) == 0)
+    assert "not finished within the drain time of 0.05 s: the new owners of in/0 read 200 events again" in caplog.text
+    assert "lower `batch.max_events`" in caplog.text
+    gate.set()
+    working.wait_until(lambda: working.worker.in_flight == 0)
+    assert working.executor.sizes == [100, 100]
+    assert working.consumer.committed_offsets[A][0] == 100
     working.stop()
 
 
