@@ -440,8 +440,9 @@ class Limits(Section):
     drain_timeout: PositiveDuration = Field(
         "20s",
         validate_default=True,
-        description="How long a stopping worker may take to finish what it holds. Set it below the time after which a supervisor "
-        "would kill it. Leaving the group takes up to 10 s more where no broker answers.",
+        description="How long a stopping worker may take to finish what it holds, or one whose partitions move to finish the "
+        "batches that its model runs. Set it below the time after which a supervisor would kill it. Leaving the group takes up "
+        "to 10 s more where no broker answers.",
     )
     batch_timeout: PositiveDuration = Field(
         "10m",

@@ -84,11 +84,17 @@ def _about(status: Status, problem: str) -> object:
         status.ready,
         fleet.size,
         fleet.draining,
+        _without_partitions(status),
         decision.workers,
         decision.action,
         status.lag is None,
         bool(problem),
     )
+
+
+def _without_partitions(status: Status) -> int:
+    """The ready workers to which the others have not given any partition yet, or for which there is none."""
+    return sum(reading.ready and not reading.assigned for reading in status.fleet.readings.values())
 
 
 def status_text(status: Status, problem: str) -> str:
@@ -97,6 +103,8 @@ def status_text(status: Status, problem: str) -> str:
     size = f"{status.ready}/{counted(status.fleet.size, 'worker')}"
     if status.fleet.draining:
         size += f", {status.fleet.draining} drain"
+    if without := _without_partitions(status):
+        size += f", {without} without partitions"
     if lag is None:
         return f"{size}  lag not known: {problem or 'no response yet'}  |  {status.decision.reason}"
     arrival = "?" if lag.total is None else f"{lag.total.arrival:,.0f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -54,6 +55,14 @@ def test_line_says_nothing_of_catching_up_until_workers_were_ready_for_some_seco
     assert "lag 62 (1.9 s, not catching up)" in line(10.0 + WINDOW_SECONDS, READY)
     assert "lag 62 (1.9 s)" in line(20.0, {})  # no worker is ready again
     assert "lag 62 (1.9 s)" in line(21.0, READY)
+
+
+def test_line_counts_the_workers_that_are_ready_and_have_no_partitions() -> None:
+    joined = {**READY, 1: replace(READY[1], assigned=0)}
+    assert status_text(Autoscaler(POLICY).step(0.0, Fleet(2, 0, joined), None), "").startswith(
+        "2/2 workers, 1 without partitions  lag"
+    )
+    assert "without" not in status_text(Autoscaler(POLICY).step(0.0, Fleet(2, 0, READY), None), "")
 
 
 def test_line_is_not_drawn_again_once_it_is_of_the_past() -> None:

@@ -19,29 +19,32 @@ if TYPE_CHECKING:
     from tests.consumers.service import Service
 
 PARTITIONS, EVENTS = 4, 4000
-# A batch takes 0.1 s, so that a worker alone would need 40 s, until the test wants the rest to be quick.
+# Each batch of 10 events takes so long, until the test wants the rest to be quick.
 SLOW = """
 if not (FOLDER / "quick").exists():
-    time.sleep(0.1)
-return {"y": -inputs["x"]}
+    time.sleep({seconds})
+return {{"y": -inputs["x"]}}
 """
 ALL = Counter(f"e{number}" for number in range(EVENTS))
 DELIVERIES = ["at_least_once", pytest.param("exactly_once", marks=pytest.mark.full)]
 pytestmark = pytest.mark.durable
 
 
-def slow_service(folder: Path, kafka: Broker, **sections: Any) -> Service:
-    """A backlog in all partitions. One worker may have all of it in flight, and may take very long to finish it."""
-    limits = {"in_flight_events": 2 * EVENTS, "drain_timeout": "10m"}
-    service = python_service(folder, kafka, SLOW, batch={"max_events": 10}, limits=limits, **sections)
+def slow_service(
+    folder: Path, kafka: Broker, *, seconds: float = 0.1, in_flight: int = 2 * EVENTS, **sections: Any
+) -> Service:
+    """A backlog in all partitions. One worker may take very long to finish its events in flight."""
+    limits = {"in_flight_events": in_flight, "drain_timeout": "10m"}
+    body = SLOW.format(seconds=seconds)
+    service = python_service(folder, kafka, body, batch={"max_events": 10}, limits=limits, **sections)
     for partition in range(PARTITIONS):
         send(service, range(partition, EVENTS, PARTITIONS), partition=partition)
     return service
 
 
-def wait_backlog_in_flight(worker: Worker) -> None:
+def wait_in_flight(worker: Worker, events: int) -> None:
     worker.wait_ready()
-    worker.wait_for(lambda: worker.metrics().get(m.IN_FLIGHT_EVENTS.name, 0) > EVENTS / 2, 60, "reading the backlog")
+    worker.wait_for(lambda: worker.metrics().get(m.IN_FLIGHT_EVENTS.name, 0) > events, 60, "reading the backlog")
 
 
 def wait_predicting(worker: Worker) -> None:
@@ -54,7 +57,7 @@ def test_worker_that_joins_predicts_while_the_first_one_has_a_backlog(
 ) -> None:
     service = slow_service(tmp_path, kafka, delivery=delivery)
     with Worker(service.file) as first:
-        wait_backlog_in_flight(first)
+        wait_in_flight(first, EVENTS // 2)
         with Worker(service.file) as second:
             wait_predicting(second)
             assert service.committed() != service.input_ends()
@@ -73,10 +76,12 @@ def test_partitions_that_move_to_and_fro_lose_nothing_and_double_nothing(
     kafka: Broker, tmp_path: Path, delivery: str, ordering: str
 ) -> None:
     model = {"name": "number", "concurrent_batches": 2, "instances": 2}
-    service = slow_service(tmp_path, kafka, delivery=delivery, ordering=ordering, model=model)
+    service = slow_service(
+        tmp_path, kafka, seconds=1.0, in_flight=200, delivery=delivery, ordering=ordering, model=model
+    )
     with Worker(service.file) as first:
-        wait_backlog_in_flight(first)
-        for _ in range(3):
+        wait_in_flight(first, 100)
+        for _ in range(2):
             with Worker(service.file) as second:
                 wait_predicting(second)
                 assert second.stop(timeout=60) == 0
@@ -93,7 +98,7 @@ def test_worker_that_is_killed_after_partitions_have_left_it_loses_nothing(
 ) -> None:
     service = slow_service(tmp_path, kafka, delivery=delivery)
     with Worker(service.file) as first:
-        wait_backlog_in_flight(first)
+        wait_in_flight(first, EVENTS // 2)
         with Worker(service.file) as second:
             wait_predicting(second)
             first.stop(signal.SIGKILL)
