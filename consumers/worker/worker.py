@@ -334,6 +334,8 @@ class Worker:
             finished.wait(POLL_INTERVAL)
             self._health.turn()
             self._commit(wait=False)  # else a crash meanwhile would repeat the results of all this time
+        # Before the commit: results that are delivered after it are not committed.
+        unfinished = 0 if finished.is_set() else self._source.undelivered(partitions)
         # If the results are not done because the broker is away, a commit that waits would take even longer.
         self._commit(wait=finished.is_set())
         if not finished.is_set() and not self._ending.at_once.is_set() and self._ending.failure is None:
@@ -342,7 +344,7 @@ class Worker:
                 "again. If a batch takes that long, lower `batch.max_events`",
                 self._settings.drain_timeout,
                 ranges_of(partitions),
-                self._source.undelivered(partitions),
+                unfinished,
             )
 
     def _finish(self) -> bool:
