@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from millstream.consumers.events import BatchResult, BatchSlice, MicroBatch
+from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import COMPARISONS, SHADOW_FAILED, Metrics
 from millstream.consumers.shadow.comparison_sink import ComparisonSink
 from millstream.consumers.shadow.shadow_thread import Compared
@@ -15,6 +16,8 @@ from tests.consumers.measured import measured
 from tests.consumers.sink.test_sink import OUTPUTS
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from millstream.consumers.shadow.shadow_thread import Shadow
     from millstream.consumers.sink.delivery import Delivery
 
@@ -28,8 +31,10 @@ class Comparing:
 
     def __init__(self, comparisons: list[tuple[str, bytes]]) -> None:
         self._comparisons = comparisons
+        self.among: list[int] = []  # rows that it was asked for last
 
-    def compare(self, *_: Any) -> Compared:
+    def compare(self, _answered: BatchResult, among: npt.NDArray[np.int64]) -> Compared:
+        self.among = among.tolist()
         return Compared(self._comparisons, 3)
 
 
@@ -66,3 +71,26 @@ def test_comparison_that_its_topic_refuses_is_left_out_and_counted() -> None:
     assert len(left_out) == 2
     assert measured(metrics, COMPARISONS, shadow="v2") == 4  # made, with the two that were left out
     assert measured(metrics, SHADOW_FAILED, shadow="v2") == 3
+
+
+def test_events_that_were_left_out_because_their_partition_goes_are_neither_compared_nor_committed() -> None:
+    assignment, shadow = Assignment(), Comparing([])
+    assignment.add([("in", 0), ("in", 1)])
+    sink = ComparisonSink(
+        cast("Delivery", Kept()),
+        OUTPUTS,
+        [cast("Shadow", shadow)],
+        topic="compared",
+        max_bytes=LIMIT,
+        leave_out=lambda: None,
+        assignment=assignment,
+        metrics=Metrics("p"),
+    )
+    batch = MicroBatch((BatchSlice(block("eee", places=[0, 1, 0]), 0, 3, 0, 3),), "size")
+    assignment.leave([("in", 0)])
+    cut = assignment.admit(0, batch)
+    rows = np.delete(np.arange(3), cut.left_out())
+    assert sink.write([BatchResult(0, cut, {"y": np.zeros(1)}, rows, {}, np.zeros(1, np.int64), MODELS)]) == {
+        ("in", 1): (1, 2)
+    }
+    assert shadow.among == [1]
