@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from millstream.consumers.events import Epochs, MicroBatch, NextOffsets
@@ -20,7 +21,8 @@ class Assignment:
     """
 
     def __init__(self) -> None:
-        # Held while the assignment changes, while a transaction commits, and while crash markers are taken back.
+        # Held while the assignment changes (except for lost partitions), while a transaction commits, and while crash markers are
+        # taken back.
         self.lock = threading.Lock()
         # Sent with a transaction's offsets, so that the broker refuses those of a former member (KIP-447).
         self.group_metadata: Any = None
@@ -57,9 +59,13 @@ class Assignment:
             self._set({**self._epochs, **dict.fromkeys(partitions, self._epoch)})
 
     def remove(self, partitions: Iterable[Partition], *, lost: bool = False) -> None:
-        """Remove partitions that were revoked, or `lost`: the group has ended this member's session."""
+        """Remove partitions that were revoked, or `lost`: the group has ended this member's session.
+
+        A transaction that commits meanwhile doesn't delay the removal of lost partitions: it may wait for a broker that is away. If
+        the group has ended the session, the broker refuses the transaction's offsets, because they name the membership.
+        """
         gone = set(partitions)
-        with self.lock:
+        with nullcontext() if lost else self.lock:
             self._lost = self._lost | gone if lost else self._lost - gone
             self._set(_without(self._epochs, gone))
 

@@ -154,3 +154,11 @@ def test_events_of_lost_partitions_do_not_start() -> None:
     batch = batch_under(assignment, [0, 1])
     assignment.remove([A], lost=True)
     assert left_out(assignment, 0, batch) == [0]
+
+
+def test_lost_partitions_go_while_a_transaction_commits() -> None:
+    assignment = Assignment()
+    assignment.add([("in", 0), ("in", 1)])
+    with assignment.lock:  # as a transaction holds it, for as long as the broker is away
+        assignment.remove([("in", 0)], lost=True)
+    assert assignment.epochs.keys() == {("in", 1)}

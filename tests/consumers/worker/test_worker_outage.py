@@ -177,6 +177,28 @@ def test_worker_told_to_end_while_the_broker_is_away_ends_and_its_successor_does
 
 @pytest.mark.full
 @pytest.mark.durable
+def test_worker_whose_transaction_waits_for_the_broker_ends_when_told_to(own: MavenKafka, tmp_path: Path) -> None:
+    """Its partitions are lost in the outage, while the transaction tries to commit their offsets."""
+    load = vector_events(200_000, seed=37)
+    broker = Broker(own.bootstrap, durable=True, kind="maven")
+    service = vector_service(tmp_path, broker, delivery="exactly_once", limits={"drain_timeout": "1s"})
+    with Feeder(own.bootstrap, service.inputs[0], load, rate=2000) as feeder:
+        with Worker(service.file) as worker:
+            worker.wait_ready()
+            service.wait_written(2000)
+            own.kill()
+            worker.wait_for(lambda: "now 0 partitions" in worker.log, 60, "without its partitions")
+            assert worker.stop(timeout=30) == 1
+            assert "Traceback" not in worker.log
+        own.start()
+        sent = feeder.stop()
+    with Worker(service.file, "--until-idle") as successor:
+        assert successor.wait() == 0
+    assert Counter(map(id_of, service.predictions())) == Counter(_names(0, sent))
+
+
+@pytest.mark.full
+@pytest.mark.durable
 def test_offsets_in_an_open_transaction_are_asked_for_until_it_ends(kafka: Broker, tmp_path: Path) -> None:
     """A lost worker's: how far it came is not known yet, so nothing is read there, and the log says why."""
     service = vector_service(tmp_path, kafka)
