@@ -61,8 +61,8 @@ class Assignment:
     def remove(self, partitions: Iterable[Partition], *, lost: bool = False) -> None:
         """Remove partitions that were revoked, or `lost`: the group has ended this member's session.
 
-        A transaction that commits meanwhile doesn't delay the removal of lost partitions: it may wait for a broker that is away. If
-        the group has ended the session, the broker refuses the transaction's offsets, because they name the membership.
+        A transaction that commits meanwhile doesn't delay the removal of lost partitions, for it may wait for a broker that is
+        away. If the group has ended the session, the broker refuses the transaction's offsets: they name the membership.
         """
         gone = set(partitions)
         with nullcontext() if lost else self.lock:

@@ -69,7 +69,8 @@ def several_service(folder: Path, kafka: Broker, models: dict[str, Any], **secti
 
 def send(service: Service, events: Iterable[dict[str, Any]]) -> None:
     """Write events, each into the partition of its `x`, which is also its key; the id is `e<x>`."""
-    producer = Producer({"bootstrap.servers": service.bootstrap, "acks": "all"})
+    # Idempotent, so that records keep their order if a partition of the new topic has no leader yet and a batch is sent again.
+    producer = Producer({"bootstrap.servers": service.bootstrap, "enable.idempotence": True})
     for event in events:
         place = int(event["x"]) % 4
         value = json.dumps({"id": f"e{event['x']:g}", **event}).encode()
