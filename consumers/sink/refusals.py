@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from millstream.consumers.events import DecodedBatch, Rejection
 from millstream.consumers.observability.seldom import MAX_EXAMPLE_LENGTH, Kind, SeldomWarnings
 from millstream.pipeline.printable import printable
@@ -38,21 +41,24 @@ class Refusals:
         self._reasons: Counter[str] = Counter()
         self._examples: dict[str, str] = {}  # by reason: the first
 
-    def note(self, block: DecodedBatch, dead: Mapping[int, Rejection], events: int) -> None:
-        """Note the results of some events. `dead`: by row of the block, why events became dead letters; `events`: all of them."""
+    def note(self, block: DecodedBatch, dead: Mapping[int, Rejection], others: npt.NDArray[np.int64]) -> None:
+        """Note the results of some events. `dead`: why events became dead letters, by row of the block; `others`: other rows."""
         if dead:
             row, why = next(iter(dead.items()))
             self._warnings.warn(DEAD_LETTERS, len(dead), _example(block, row, why))
         else:
             self.catch_up()
-        self._events += events
-        self._reasons.update(why.reason for why in dead.values())
-        if self._reasons.total() < NEARLY_ALL * self._events:
-            self._others += self._events
+        events = len(dead) + len(others)
+        if self._reasons.total() + len(dead) < NEARLY_ALL * (self._events + events):
+            # A backlog is read in a few large blocks. If only its end is refused, no block after it shows that.
+            newest = _newest_refused(block, dead, others)
+            self._others += self._events + events - len(newest)
             if self._others >= FEWEST_EVENTS:
                 self._is_said = False
             self._forget()
-            return
+            dead, events = {row: dead[row] for row in newest if row in dead}, len(newest)
+        self._events += events
+        self._reasons.update(why.reason for why in dead.values())
         for row, why in dead.items():
             if why.reason not in self._examples:
                 self._examples[why.reason] = _example(block, row, why)
@@ -86,6 +92,20 @@ class Refusals:
             self._file,
             self._file,
         )
+
+
+def _newest_refused(block: DecodedBatch, dead: Mapping[int, Rejection], others: npt.NDArray[np.int64]) -> list[int]:
+    """As many of the newest rows as possible of which nearly all are dead.
+
+    By their time, because the rows of several partitions come one partition after the other.
+    """
+    if not dead:
+        return []
+    rows = np.sort(np.concatenate([np.fromiter(dead, np.int64, len(dead)), others]))
+    newest_first = rows[np.argsort(block.timestamps[rows], kind="stable")][::-1]
+    refused = np.cumsum(~np.isin(newest_first, others))
+    enough = np.flatnonzero(refused >= NEARLY_ALL * np.arange(1, len(rows) + 1))
+    return newest_first[: enough[-1] + 1][::-1].tolist() if len(enough) else []
 
 
 def _example(block: DecodedBatch, row: int, why: Rejection) -> str:

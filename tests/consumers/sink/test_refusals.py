@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from millstream.consumers.events import Rejection
@@ -28,7 +29,16 @@ class Noting:
 
     def note(self, reasons: Sequence[str], events: int) -> None:
         dead = {row: Rejection(reason, f"error {row}") for row, reason in enumerate(reasons)}
-        self.refusals.note(block("e" * events, 7), dead, events)
+        self.refusals.note(block("e" * events, 7), dead, np.arange(len(dead), events))
+
+    def note_backlog(self, partitions: Sequence[str]) -> None:
+        """Note a block of several partitions, one after the other, of the same time: a letter an event, `d`ead or `g`ood."""
+        rows = "".join(partitions)
+        places = [number for number, events in enumerate(partitions) for _ in events]
+        times = np.concatenate([np.arange(len(events)) for events in partitions])
+        dead = {row: Rejection("unfit", f"error {row}") for row, kind in enumerate(rows) if kind == "d"}
+        read = replace(block("e" * len(rows), places=places), timestamps=times)
+        self.refusals.note(read, dead, np.array([row for row, kind in enumerate(rows) if kind == "g"], np.int64))
 
     def lines(self, level: int) -> list[str]:
         return [record.getMessage() for record in self.caplog.records if record.levelno == level]
@@ -132,3 +142,28 @@ def test_a_good_event_now_and_then_does_not_end_an_incident(noting: Noting) -> N
         noting.note(["unfit"] * 30, 30)
         noting.now += ERROR_INTERVAL
     assert len(noting.lines(logging.ERROR)) == 1
+
+
+@pytest.mark.parametrize(
+    "partitions",
+    [["g" * 600 + "d" * 400], ["g" * 300 + "d" * 200] * 2, ["g" * 12 + "d" * 8] * 50],
+    ids=["1 partition", "2 partitions", "50 partitions"],
+)
+def test_a_backlog_whose_end_is_refused_is_an_error(noting: Noting, partitions: Sequence[str]) -> None:
+    noting.note_backlog(partitions)
+    [line] = noting.lines(logging.ERROR)
+    assert line.startswith("NEARLY ALL EVENTS ARE REFUSED: 400 of the last 4")
+
+
+def test_the_end_of_a_backlog_counts_together_with_the_events_after_it(noting: Noting) -> None:
+    noting.note_backlog(["g" * 600 + "d" * 12])
+    assert not noting.lines(logging.ERROR)
+    noting.note(["unfit"] * 8, 8)
+    [line] = noting.lines(logging.ERROR)
+    assert "20 of the last 2" in line
+
+
+@pytest.mark.parametrize("partitions", [["g" * 100 + "d" * 400 + "g" * 200], ["g" * 200, "d" * 200], ["gd" * 500]])
+def test_a_backlog_whose_end_is_not_refused_is_no_error(noting: Noting, partitions: Sequence[str]) -> None:
+    noting.note_backlog(partitions)
+    assert not noting.lines(logging.ERROR)
