@@ -23,8 +23,8 @@ def how_to_convert(suffix: str) -> str:
     if suffix in PICKLES:
         return (
             "a pickled model runs code when it is loaded, so Millstream doesn't load it. Convert it to ONNX where you trained it "
-            "(scikit-learn: `skl2onnx.to_onnx(model, X[:1], options={'zipmap': False})`; XGBoost and LightGBM: package "
-            "onnxmltools), or load it in a class of yours in model.py (`millstream docs models`)."
+            "(scikit-learn: `skl2onnx.to_onnx(model, X[:1].astype('float32'), options={'zipmap': False})`; XGBoost and LightGBM: "
+            "package onnxmltools), or load it in a class of yours in model.py (`millstream docs models`)."
         )
     if suffix in BOOSTERS:
         return (
@@ -58,6 +58,16 @@ def what_it_is(path: Path, error: Exception) -> str:
     if not known and any(words in str(error) for words in _DAMAGED):
         return f"it is no whole ONNX model: it is damaged or cut off. Copy or export it again. The library says: {line_of(error)}"
     return known
+
+
+def advice_on_doubles(said: str) -> str:
+    """What to do if ONNX Runtime lacks an operator for float64; empty: it says something else."""
+    if "NOT_IMPLEMENTED" not in said and "tensor(double)" not in said:
+        return ""
+    return (
+        "ONNX Runtime has some operators for float32 only: convert the model with inputs of float32 "
+        "(scikit-learn: `X[:1].astype('float32')`)."
+    )
 
 
 _DAMAGED: Final = ("INVALID_PROTOBUF", "Protobuf parsing failed", "Error parsing message")

@@ -8,7 +8,7 @@ from millstream.consumers.scaffold.exported_program import exported_program
 from millstream.consumers.scaffold.model_file import ModelFile, ModelInput
 from millstream.inference.executors.installed import BY_FILE
 from millstream.inference.executors.torch_package import is_package
-from millstream.inference.foreign_models import how_to_convert, what_it_is
+from millstream.inference.foreign_models import advice_on_doubles, how_to_convert, what_it_is
 from millstream.inference.onnx_types import DTYPES
 
 
@@ -53,9 +53,7 @@ def _onnx(path: Path) -> ModelFile:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
         said = what_it_is(path, error) or f"ONNX Runtime says: {str(error).splitlines()[0]}."
-        if "NOT_IMPLEMENTED" in said or "tensor(double)" in said:
-            said += " ONNX Runtime has some operators for float32 only: convert the model with inputs of float32."
-        raise WorkerError(f"{path} can't be loaded: {said}") from None
+        raise WorkerError(f"{path} can't be loaded: {said} {advice_on_doubles(said)}".rstrip()) from None
     inputs = []
     for entry in session.get_inputs():
         if entry.type not in DTYPES:

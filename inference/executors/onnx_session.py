@@ -11,7 +11,7 @@ from millstream.inference.executors.axes import FREE, Sizes, check_length, shape
 from millstream.inference.executors.error_classification import line_of
 from millstream.inference.executors.interface import check_names, write_dtype
 from millstream.inference.executors.onnx_providers import Provider
-from millstream.inference.foreign_models import what_it_is
+from millstream.inference.foreign_models import advice_on_doubles, what_it_is
 from millstream.inference.onnx_types import DTYPES, ONNX_TYPES
 from millstream.inference.repository import ModelVersion
 
@@ -75,6 +75,8 @@ def _why(model: ModelVersion, error: Exception) -> str:
         return f"its external data must be files in its folder, not links to elsewhere: {said}"
     if model.runtime.cuda_graphs and "graph" in said.lower() and "captur" in said.lower():
         return f"its operators can't be captured as a CUDA graph: leave out `runtime.cuda_graphs`. ONNX Runtime says: {said}"
+    if advice := advice_on_doubles(said):
+        return f"{said.rstrip('.')}. {advice}"
     return said
 
 

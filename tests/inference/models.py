@@ -13,6 +13,7 @@ from tests.inference.doubling import DOUBLING
 ELEMENTS = {
     "float16": TensorProto.FLOAT16,
     "float32": TensorProto.FLOAT,
+    "float64": TensorProto.DOUBLE,
     "int64": TensorProto.INT64,
     "string": TensorProto.STRING,
 }

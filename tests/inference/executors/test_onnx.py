@@ -108,6 +108,18 @@ def test_operator_of_a_library_that_the_model_would_bring_is_refused(tmp_path: P
         OnnxExecutor(model, device="cpu")
 
 
+def test_operator_without_float64_says_how_to_convert_the_model(tmp_path: Path) -> None:
+    node = helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT)
+    config = f"inputs: [{{tensor: x, field: f, dtype: float64, shape: [2]}}]\n{OUTPUT}"
+    model = write_model(
+        tmp_path, [node], [tensor("x", ["N", 2], "float64")], [tensor("y", ["N", 2], "float64")], config=config
+    )
+    with pytest.raises(ModelConfigError) as refused:
+        OnnxExecutor(model, device="cpu")
+    found = "does not match expected type (tensor(float)). ONNX Runtime has some operators for float32 only"
+    assert f"{found}: convert the model with inputs of float32" in str(refused.value)
+
+
 def test_text_goes_in_and_is_padded_too(tmp_path: Path) -> None:
     model = write_model(
         tmp_path,
