@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any
 
 from millstream.consumers.cli.given import read_pipeline, refuse_unknown_topic
@@ -140,10 +141,9 @@ def _value(value: bytes | None, store: SchemaStore) -> dict[str, Any]:
             return {"value": _json(value)}
         except (ValueError, RecursionError) as error:
             return _undecoded(value, f"looks like JSON, but can't be read: {error}")
-    if value[:1] not in {b"\0", b""}:
-        return _undecoded(
-            value, f"neither a JSON object nor Avro in the wire format: its first byte is {value[0]:#04x}"
-        )
+    if value[:1] != b"\0":
+        found = f"its first byte is {value[0]:#04x}" if value else "it is empty"
+        return _undecoded(value, f"neither a JSON object nor Avro in the wire format: {found}")
     try:
         return {"value": _avro(value, store)}
     except (NotWireFormat, UnknownSchema, BadSchemaError, ValueError, RecursionError) as error:
@@ -151,11 +151,21 @@ def _value(value: bytes | None, store: SchemaStore) -> dict[str, Any]:
 
 
 def _json(value: bytes) -> Any:
-    """Read JSON, but reject a value that is too deep to print inside the record's JSON. NaN, which JSON lacks, becomes text."""
+    """Read JSON, but reject a value that is too deep to print inside the record's JSON.
+
+    NaN, which JSON lacks, becomes text. So does a number that no double can hold: Python would print it as Infinity.
+    """
     text = value.decode()
-    read = json.loads(text, parse_constant=str)  # without brackets, so an error names the right position
+    read = json.loads(
+        text, parse_constant=str, parse_float=_number
+    )  # without brackets, so an error names the right position
     json.loads("[" * SPARE_DEPTH + text + "]" * SPARE_DEPTH)  # raises RecursionError if it is too deep to print
     return read
+
+
+def _number(text: str) -> float | str:
+    number = float(text)
+    return number if isfinite(number) else text
 
 
 def _avro(value: bytes, store: SchemaStore) -> dict[str, Any]:

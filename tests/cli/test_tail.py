@@ -78,7 +78,12 @@ def test_letter_of_a_pipeline_with_a_rollout_is_shown_with_its_event_and_its_mod
 
 def test_json_value_and_tombstone_are_shown_as_they_are() -> None:
     assert shown(b'{"a": [1, NaN]}')["value"] == {"a": [1, "NaN"]}
+    assert shown(b'{"a": [1e999, -1e999, 1e308]}')["value"] == {"a": ["1e999", "-1e999", 1e308]}
     assert shown(None)["value"] is None
+
+
+def test_empty_value_has_no_advice_on_another_format() -> None:
+    assert shown(b"")["error"] == "neither a JSON object nor Avro in the wire format: it is empty"
 
 
 def test_time_is_a_number_in_json_and_iso_8601_in_avro() -> None:
