@@ -70,6 +70,8 @@ class Conversion:
     converter: Converter | None = None  # None: the values are taken as they are
     missing: Missing | None = None  # None: an event without the value does not fit
     splitter: Splitter | None = None  # makes an array field of one that is none
+    # Whether `missing` is the mapping's: then events that lack the value are counted, because the model gets another one.
+    is_mapped: bool = True
 
     @property
     def reader(self) -> Reader | None:

@@ -68,7 +68,9 @@ def missing_in(table: Table, inputs: Sequence[TensorInput]) -> dict[Source, Repl
     events = len(table)
     for entry in inputs:
         for name, conversion in entry.converted_fields if entry.conversions else ():
-            if conversion.in_place_of_null is None or (lacking := _lacking(table[name])) is None:
+            if not conversion.is_mapped or conversion.in_place_of_null is None:
+                continue
+            if (lacking := _lacking(table[name])) is None:
                 continue
             if count := int(np.count_nonzero(lacking)):
                 found[Source(name, "missing")] = Replaced(count, events)

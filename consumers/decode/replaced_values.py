@@ -95,7 +95,7 @@ def _own(field: str, instead: str, place: str) -> Replaceable:
 
 def _options(column: str, conversion: Conversion) -> Iterator[tuple[Literal["missing", "unknown"], str, str]]:
     """The options that replace values: each with what the model gets, and what to do if it gets nothing else."""
-    if (missing := conversion.in_place_of_null) is not None:
+    if conversion.is_mapped and (missing := conversion.in_place_of_null) is not None:
         advice = "If the store renamed it, write its new name in the mapping."
         if looked_up(column) is None:
             advice = f"If the producer renamed it, write its new name in the mapping (`{_RENAMED}`)."

@@ -39,13 +39,13 @@ class RoutingKey:
 def key_input(field: str, mapped_at: str, *, boolean: bool = False) -> TensorInput:
     """The input with a field's values as texts, empty for a null. `mapped_at`: the place in the pipeline file."""
     name = f"route({field} as text)"
-    conversion = Conversion(RoutingKey(boolean), "")
+    conversion = Conversion(RoutingKey(boolean), "", is_mapped=False)
     return TensorInput(name, (field,), False, "string", (), mapped_at=mapped_at, conversions=(conversion,))
 
 
 def number_input(field: str, mapped_at: str) -> TensorInput:
     """The input with a field's numbers, NaN for a null. `mapped_at`: the place in the pipeline file."""
-    conversion = Conversion(missing=float("nan"))
+    conversion = Conversion(missing=float("nan"), is_mapped=False)
     return TensorInput(
         f"route({field})", (field,), False, "float64", (), mapped_at=mapped_at, conversions=(conversion,)
     )

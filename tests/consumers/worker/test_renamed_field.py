@@ -99,6 +99,11 @@ def test_route_gives_each_event_of_json_its_own_mapping(
     assert cli.run(["predict", str(service.file), str(file), "--json"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(one["event_id"], one["outputs"]["y"]) for one in found] == [("before", 3.0), ("after", 5.0)]
+    file.write_text(f"{json.dumps(events[0])}\n" * 2, encoding="utf-8")
+    assert cli.run(["predict", str(service.file), str(file)]) == 0
+    said = capsys.readouterr().err
+    assert "2 events predicted" in said
+    assert "the model gets" not in said  # the rule alone reads the field
 
 
 @pytest.mark.full
