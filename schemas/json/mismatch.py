@@ -29,8 +29,8 @@ _EXPECTED = {
 }
 # Only a field of the type `any` is mixed.
 _NO_LISTS = (
-    ". The type `any` doesn't cover lists: in the pipeline file, write [] behind the field, and the type of the items, such "
-    'as "tags[]": text'
+    '. The type `any` doesn\'t cover lists: write [] behind the field, such as {field: "tags[]", type: any} in config.yaml, '
+    'or "tags[]": text under `output.include` of the pipeline file'
 )
 _LARGEST = {"int": 2**31, "long": 2**63}
 _LONGEST_QUOTE = 60

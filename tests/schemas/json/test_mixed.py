@@ -92,7 +92,8 @@ def test_other_values_are_undecodable(native: bool) -> None:
         found = JsonDecoder.of_types({"x": "mixed"}).decode([b'{"x": [1]}', b'{"x": 1}', b'{"x": {}}'])
     assert found.rows.tolist() == [1]
     assert [bad.error for bad in found.bad] == [
-        "x: expected text, a number, or true or false, found an array. The type `any` doesn't cover lists: in the pipeline file, "
-        'write [] behind the field, and the type of the items, such as "tags[]": text',
+        "x: expected text, a number, or true or false, found an array. The type `any` doesn't cover lists: write [] behind the "
+        'field, such as {field: "tags[]", type: any} in config.yaml, or "tags[]": text under `output.include` of the pipeline '
+        "file",
         "x: expected text, a number, or true or false, found an object",
     ]
