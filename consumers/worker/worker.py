@@ -147,12 +147,15 @@ class Worker:
             self._health.waiting_for = "the group's assignment"
             self._source.subscribe(self._hand_over)
             drained = self._work()
+            unfinished = self._budget.events
         except Exception as error:
             self._ending.fail(error)
             raise
         finally:
             self._end()
         if isinstance(self._ending.failure, Abandoned):
+            if drained and unfinished:  # nothing waited for these: they are of partitions that this worker had lost
+                log.warning("%d events were not finished: %s", unfinished, self._fate)
             return False
         if self._ending.failure is not None:
             raise as_worker_error(self._ending.failure)

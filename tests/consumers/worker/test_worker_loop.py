@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from dataclasses import replace
@@ -216,6 +217,21 @@ def test_stopped_at_once_it_waits_for_nothing_and_commits_only_what_is_written(
     assert working.drained is False
     assert working.consumer.closed, "it leaves the group"
     assert working.consumer.committed_offsets[A] == (0, ""), "this stop does not count as a crash"
+    assert "6 events were not finished: they are not committed, and are read again" in caplog.text
+
+
+def test_events_of_lost_partitions_that_wait_for_the_broker_at_the_end_are_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    working = Working(6)
+    working.sink.may.clear()
+    working.assign()
+    assert working.sink.standing.wait(10)
+    working.consumer.lose(A)
+    working.wait_until(lambda: "lost in/0" in caplog.text)
+    working.stop()
+    assert working.drained is False
     assert "6 events were not finished: they are not committed, and are read again" in caplog.text
 
 
