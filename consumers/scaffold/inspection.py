@@ -52,7 +52,7 @@ def _onnx(path: Path) -> ModelFile:
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
-        said = what_it_is(path, error) or f"ONNX Runtime says: {str(error).splitlines()[0]}."
+        said = what_it_is(path, error) or f"ONNX Runtime says: {str(error).splitlines()[0].rstrip('.')}."
         raise WorkerError(f"{path} can't be loaded: {said} {advice_on_doubles(said)}".rstrip()) from None
     inputs = []
     for entry in session.get_inputs():
