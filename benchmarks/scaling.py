@@ -9,7 +9,7 @@ from benchmarks.scaling_simulation import LagThreshold, Load, Ours, Run, Scaler,
 from millstream.consumers.demo.chart import Line, Panel, chart
 from millstream.consumers.supervision.scaling import Policy
 
-POLICY = Policy(min_workers=1, max_workers=12, catch_up=30, scale_down_after=120)
+POLICY = Policy(min_workers=1, max_workers=12, catch_up=30, scale_down_after=120, in_flight=100_000)
 EVERY = 10  # seconds between two points of a chart
 COLORS = ("#c0392b", "#2e86c1", "#27ae60")
 

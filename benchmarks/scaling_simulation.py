@@ -53,6 +53,7 @@ class Look:
     arrivals: Rates  # events/s, over a window
     backlog: Rates
     stalled: Rates  # seconds without progress
+    progress: Rates  # events/s that workers finish
 
 
 class Scaler(Protocol):
@@ -71,8 +72,8 @@ class Ours:
     def __call__(self, look: Look) -> int:
         """See `Scaler`."""
         loads = tuple(
-            PartitionLoad(float(a), float(b), float(s))
-            for a, b, s in zip(look.arrivals, look.backlog, look.stalled, strict=True)
+            PartitionLoad(*map(float, partition))
+            for partition in zip(look.arrivals, look.backlog, look.stalled, look.progress, strict=True)
         )
         seen = Observation(look.time, look.workers, look.settled, look.rate, loads)
         decision, self._memory = decide(self._policy, self._memory, seen)
@@ -144,6 +145,7 @@ class Simulation:
         self._random = np.random.default_rng(world.seed)
         self._arrived: list[Rates] = [np.zeros(world.partitions)]  # sums, by second
         self._done = np.zeros(world.partitions)
+        self._done_before = self._done  # a second ago
         self._moved = np.zeros(world.partitions)
         self._oldest = [0] * world.partitions  # second in which the oldest waiting event arrived
         self._ready = 1
@@ -188,6 +190,7 @@ class Simulation:
         return arrivals
 
     def _work(self, now: int) -> None:
+        self._done_before = self._done.copy()
         if now < self._paused_until:
             return
         backlog = self._arrived[-1] - self._done
@@ -224,6 +227,7 @@ class Simulation:
             arrivals=(self._arrived[-1] - self._arrived[-1 - seconds]) / seconds,
             backlog=backlog,
             stalled=now - self._moved,
+            progress=self._done - self._done_before,
         )
 
 

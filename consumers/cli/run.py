@@ -56,4 +56,4 @@ def _policy(args: argparse.Namespace, pipeline: Pipeline, partitions: int) -> Po
             f"expected --min to be at most --max, found --min {least} and --max {most}. (A limit that isn't given comes from "
             "scaling.min or scaling.max.)"
         )
-    return Policy(least, most, scaling.catch_up, scaling.scale_down_after)
+    return Policy(least, most, scaling.catch_up, scaling.scale_down_after, pipeline.limits.in_flight_events)

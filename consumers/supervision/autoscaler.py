@@ -119,6 +119,6 @@ def _loads(lag: LagLook) -> tuple[PartitionLoad, ...] | None:
         return None
     trends = [lag.trends[entry.topic, entry.partition] for entry in lag.lags]
     return tuple(
-        PartitionLoad(trend.arrival, entry.messages, trend.stalled)
+        PartitionLoad(trend.arrival, entry.messages, trend.stalled, trend.progress)
         for entry, trend in zip(lag.lags, trends, strict=True)
     )

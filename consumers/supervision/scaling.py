@@ -14,8 +14,8 @@ from typing import Literal, get_args
 SCALE_UP_UTILISATION = 0.8  # workers are added if the utilisation would be higher
 SCALE_DOWN_UTILISATION = 0.65  # a smaller size is only chosen if its utilisation would not be higher
 MAX_UTILISATION = 0.95  # highest utilisation of the worker that has most partitions
-# Seconds without progress after which a partition with a backlog counts as stuck. A crashed worker's session timeout and its
-# restart take less.
+# Seconds without progress after which a partition with a backlog counts as stuck, or later: see `stuck_after`. A crashed
+# worker's session timeout and its restart take less.
 STUCK_AFTER = 30.0
 LONGEST_SETTLING = 60.0  # seconds; after that, the decision no longer waits for a worker that doesn't get ready
 
@@ -32,6 +32,7 @@ class Policy:
     max_workers: int
     catch_up: float  # the time within which a backlog should be cleared
     scale_down_after: float  # how long a smaller size must have been enough before workers are removed
+    in_flight: int  # events that a worker may read before it has finished the first of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class PartitionLoad:
     arrival: float  # events per second
     backlog: float  # events that wait
     stalled: float = 0.0  # seconds since a worker last made progress
+    progress: float = 0.0  # events per second that workers finish
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class Decision:
     action: Action
     reason: str  # a sentence
     needed: int | None = None  # workers before hysteresis and limits; None: not known
-    stuck: int = 0  # partitions with a backlog and no progress
+    stuck: int = 0  # partitions with a backlog that no worker moves
 
 
 def decide(policy: Policy, memory: Memory, seen: Observation) -> tuple[Decision, Memory]:
@@ -83,7 +85,10 @@ def decide(policy: Policy, memory: Memory, seen: Observation) -> tuple[Decision,
     If the lag or the capacity isn't known, the size stays, and the stabilisation window starts again.
     """
     decision, after = _decide(policy, memory, seen)
-    stuck = sum(map(is_stuck, seen.partitions or ()))  # also where the size is fixed, or can't be decided
+    partitions = seen.partitions or ()
+    limit = stuck_after(policy, partitions, seen.capacity)
+    # Counted also where the size is fixed, or can't be decided.
+    stuck = sum(is_stuck(partition, limit) for partition in partitions)
     return replace(decision, reason=f"{decision.reason}{_stuck_text(stuck)}", stuck=stuck), after
 
 
@@ -110,9 +115,10 @@ def _sized(
     policy: Policy, memory: Memory, seen: Observation, partitions: tuple[PartitionLoad, ...], capacity: float
 ) -> tuple[Decision, Memory]:
     now, size = seen.time, seen.workers
-    needed = workers_needed(partitions, capacity, policy.catch_up, SCALE_UP_UTILISATION)
+    limit = stuck_after(policy, partitions, capacity)
+    needed = workers_needed(partitions, capacity, policy.catch_up, SCALE_UP_UTILISATION, limit)
     known = now if memory.known_since is None else memory.known_since
-    enough = workers_needed(partitions, capacity, policy.catch_up, SCALE_DOWN_UTILISATION)
+    enough = workers_needed(partitions, capacity, policy.catch_up, SCALE_DOWN_UTILISATION, limit)
     window = (*((at, n) for at, n in memory.enough if at >= now - policy.scale_down_after), (now, enough))
     enough = max(policy.min_workers, *(n for _, n in window))
     load = _load_text(partitions, capacity, policy)
@@ -135,22 +141,44 @@ def _sized(
     return Decision(workers, action, reason, needed), after
 
 
-def is_stuck(partition: PartitionLoad) -> bool:
-    """Whether a backlog makes no progress. Causes: an event that crashes workers, an outage, a transaction that hangs."""
-    return partition.backlog > 0 and partition.stalled >= STUCK_AFTER
+def stuck_after(policy: Policy, partitions: tuple[PartitionLoad, ...], capacity: float | None) -> float:
+    """Seconds without progress after which a partition with a backlog counts as stuck.
+
+    While other partitions move, a partition may only wait for its turn: a worker finishes events in the order in which it read
+    them, so all its events in flight may be ahead. While nothing moves, no partition waits for its turn.
+    """
+    moving = any(p.progress > 0 or (p.backlog > 0 and p.stalled < STUCK_AFTER) for p in partitions)
+    return max(STUCK_AFTER, policy.in_flight / capacity) if moving and capacity else STUCK_AFTER
 
 
-def workers_needed(partitions: tuple[PartitionLoad, ...], capacity: float, catch_up: float, utilisation: float) -> int:
+def is_stuck(partition: PartitionLoad, limit: float) -> bool:
+    """Whether a backlog has made no progress for `limit` seconds.
+
+    Causes: an event that crashes workers, an outage, a transaction that hangs.
+    """
+    return partition.backlog > 0 and partition.stalled >= limit
+
+
+def workers_needed(
+    partitions: tuple[PartitionLoad, ...],
+    capacity: float,
+    catch_up: float,
+    utilisation: float,
+    limit: float = STUCK_AFTER,
+) -> int:
     """The number of workers for these loads, at most one per partition.
 
     A partition's load is measured in workers: the arriving events at the given utilisation, plus the backlog over the catch-up
-    time. It counts at most 1, because only one worker at a time reads a partition. The backlog of a stuck partition doesn't
-    count, because more workers would not help. The group shares partitions by number, not by load. So there must be enough
-    workers that the one with most partitions can process their arriving events.
+    time. It counts at most 1, because only one worker at a time reads a partition. The backlog of a partition that is stuck
+    (without progress for `limit` seconds) doesn't count, because more workers would not help. The group shares partitions by
+    number, not by load. So there must be enough workers that the one with most partitions can process their arriving events.
     """
     arrival = [min(partition.arrival / capacity, 1.0) for partition in partitions]
     load = sum(
-        min(p.arrival / (capacity * utilisation) + (0.0 if is_stuck(p) else p.backlog / (capacity * catch_up)), 1.0)
+        min(
+            p.arrival / (capacity * utilisation) + (0.0 if is_stuck(p, limit) else p.backlog / (capacity * catch_up)),
+            1.0,
+        )
         for p in partitions
     )
     count = len(partitions)

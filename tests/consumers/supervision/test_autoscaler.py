@@ -9,7 +9,7 @@ from millstream.consumers.supervision.reading import Reading, reading_of
 from millstream.consumers.supervision.scaling import Policy
 from millstream.topics.lag import PartitionLag
 
-POLICY = Policy(min_workers=1, max_workers=4, catch_up=10, scale_down_after=20)
+POLICY = Policy(min_workers=1, max_workers=4, catch_up=10, scale_down_after=20, in_flight=1000)
 PARTITIONS = 4
 RATE = 100.0  # events per busy second
 

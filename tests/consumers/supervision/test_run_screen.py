@@ -17,7 +17,7 @@ from millstream.consumers.supervision.scaling import Policy
 from millstream.topics.lag import PartitionLag
 from millstream.topics.lag_trend import WINDOW_SECONDS, Trend
 
-POLICY = Policy(2, 2, 30.0, 60.0)
+POLICY = Policy(2, 2, 30.0, 60.0, 1000)
 READY = {number: Reading(0.0, number, True, 1, Counters(0.0, (0.0, 0.0)), "") for number in range(2)}
 
 

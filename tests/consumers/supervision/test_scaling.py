@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -16,17 +17,21 @@ from millstream.consumers.supervision.scaling import (
     PartitionLoad,
     Policy,
     decide,
+    stuck_after,
     workers_needed,
 )
 
 RATE = 1000.0
-POLICY = Policy(min_workers=1, max_workers=12, catch_up=30, scale_down_after=120)
+IN_FLIGHT = 10_000  # which a worker finishes before STUCK_AFTER
+POLICY = Policy(min_workers=1, max_workers=12, catch_up=30, scale_down_after=120, in_flight=IN_FLIGHT)
 
 rates = st.floats(0, 1e6)
-partition_loads = st.builds(PartitionLoad, arrival=rates, backlog=st.floats(0, 1e9), stalled=st.floats(0, 1000))
+partition_loads = st.builds(
+    PartitionLoad, arrival=rates, backlog=st.floats(0, 1e9), stalled=st.floats(0, 1000), progress=rates
+)
 loads = st.lists(partition_loads, min_size=1, max_size=24).map(tuple)
 policies = st.tuples(st.integers(1, 20), st.integers(0, 20)).map(
-    lambda bounds: Policy(bounds[0], bounds[0] + bounds[1], 30, 120)
+    lambda bounds: Policy(bounds[0], bounds[0] + bounds[1], 30, 120, IN_FLIGHT)
 )
 observations = st.builds(
     Observation,
@@ -187,7 +192,7 @@ def test_backlog_that_no_worker_moves_adds_none(backlog: float, stalled: float) 
 
 @pytest.mark.parametrize(
     ("policy", "capacity", "settled"),
-    [(Policy(2, 2, 30, 120), RATE, True), (POLICY, None, True), (POLICY, RATE, False)],
+    [(Policy(2, 2, 30, 120, IN_FLIGHT), RATE, True), (POLICY, None, True), (POLICY, RATE, False)],
     ids=["fixed size", "unknown capacity", "not settled"],
 )
 def test_partition_without_progress_is_told_where_the_size_stays(
@@ -199,17 +204,65 @@ def test_partition_without_progress_is_told_where_the_size_stays(
     assert decision.reason.endswith("1 partition makes no progress, and more workers would not help")
 
 
+TURN = 100.0  # seconds that a worker needs for its events in flight
+IN_TURNS = replace(POLICY, in_flight=int(TURN * RATE))
+
+
+@given(st.lists(st.integers(1, 100), min_size=2, max_size=12), st.integers(1, 300))
+def test_partition_that_waits_for_its_turn_is_not_stuck(runs: list[int], seconds: int) -> None:
+    """A worker finishes all events of one partition that it has in flight, then those of the next."""
+    scale = min(TURN / sum(runs), 1.0)
+    turns = [scale * run for run in runs]  # seconds of each partition
+    ends = [sum(turns[: n + 1]) for n in range(len(turns))]
+    now = seconds % sum(turns)
+    current = next(n for n, end in enumerate(ends) if now < end)
+    waited = [0.0 if n == current else (now - end) % sum(turns) for n, end in enumerate(ends)]
+    partitions = tuple(PartitionLoad(0, 1e6, wait, RATE if n == current else 0) for n, wait in enumerate(waited))
+    decision, _ = decide(IN_TURNS, Memory(), seen(0, 1, partitions))
+    assert decision.stuck == 0
+    assert decision.workers == min(len(runs), POLICY.max_workers)
+
+
+def test_partition_is_stuck_if_its_turn_never_comes() -> None:
+    """The others move, with a backlog or without one."""
+    for others in (PartitionLoad(10, 1e6, 0, 500), PartitionLoad(10, 0, 0, 10)):
+        for stalled, stuck in ((STUCK_AFTER, 0), (TURN - 1, 0), (TURN, 1)):
+            partitions = (PartitionLoad(10, 1e6, stalled), *(others,) * 3)
+            assert decide(IN_TURNS, Memory(), seen(0, 2, partitions))[0].stuck == stuck
+
+
+def test_no_partition_waits_for_its_turn_where_nothing_moves() -> None:
+    partitions = (*(PartitionLoad(10, 1e6, STUCK_AFTER),) * 3, PartitionLoad(0, 0))
+    decision, _ = decide(IN_TURNS, Memory(), seen(0, 2, partitions))
+    assert (decision.workers, decision.stuck) == (2, 3)
+
+
+def test_end_of_a_turn_leaves_no_partition_stuck() -> None:
+    """The partition whose turn it was has no backlog left, and the next one has not moved yet."""
+    partitions = (PartitionLoad(0, 0, 0, 0.3 * RATE), *(PartitionLoad(0, 1e6, 2 * STUCK_AFTER),) * 3)
+    assert decide(IN_TURNS, Memory(), seen(0, 2, partitions))[0].stuck == 0
+
+
+@given(loads, st.floats(0.1, 1e6), st.integers(1, 10**6))
+def test_partition_is_stuck_at_the_latest_after_a_turn(
+    partitions: tuple[PartitionLoad, ...], capacity: float, in_flight: int
+) -> None:
+    limit = stuck_after(replace(POLICY, in_flight=in_flight), partitions, capacity)
+    assert STUCK_AFTER <= limit <= max(STUCK_AFTER, in_flight / capacity)
+    assert stuck_after(POLICY, partitions, None) == STUCK_AFTER
+
+
 def test_more_than_allowed_is_said() -> None:
-    decision = follow([even(8)] * 2, policy=Policy(1, 3, 30, 120))[-1]
+    decision = follow([even(8)] * 2, policy=Policy(1, 3, 30, 120, IN_FLIGHT))[-1]
     assert (decision.workers, decision.action, decision.needed) == (3, "limited", 12)
     assert "12 would be needed" in decision.reason
 
 
 def test_size_outside_new_bounds_is_brought_inside() -> None:
-    assert follow([even(1)], workers=9, policy=Policy(2, 4, 30, 120))[0].workers == 4
-    assert follow([even(1)], workers=1, policy=Policy(2, 4, 30, 120))[0].workers == 2
+    assert follow([even(1)], workers=9, policy=Policy(2, 4, 30, 120, IN_FLIGHT))[0].workers == 4
+    assert follow([even(1)], workers=1, policy=Policy(2, 4, 30, 120, IN_FLIGHT))[0].workers == 2
 
 
 def test_fixed_size_is_fixed() -> None:
-    decisions = follow([even(9)] * 3, workers=2, policy=Policy(2, 2, 30, 120))
+    decisions = follow([even(9)] * 3, workers=2, policy=Policy(2, 2, 30, 120, IN_FLIGHT))
     assert {(decision.workers, decision.action) for decision in decisions} == {(2, "fixed")}

@@ -12,7 +12,7 @@ from benchmarks.scaling_simulation import LagThreshold, Load, Ours, Run, World, 
 from millstream.consumers.supervision.scaling import Policy
 
 WORLD = World()
-POLICY = Policy(min_workers=1, max_workers=12, catch_up=30, scale_down_after=120)
+POLICY = Policy(min_workers=1, max_workers=12, catch_up=30, scale_down_after=120, in_flight=100_000)
 LOADS = {load.name: load for load in loads(WORLD)}
 ALL_CAN_BE_KEPT_UP_WITH = ("step", "ramp", "spike", "daily", "stuck", "flapping")
 
