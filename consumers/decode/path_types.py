@@ -27,6 +27,9 @@ _WORDS = {
     "mixed": "a text, a number, or true or false (type `any`)",
 }
 
+# Type in JSON without a schema -> the type that an option states. `any` takes texts and whole numbers, as event IDs are.
+_STATED = {leaf: stated for stated, leaf in LEAVES.items()} | {"scalar": "any"}
+
 
 class _Use(NamedTuple):
     """A use of a path."""
@@ -131,15 +134,23 @@ class PathTypes:
             elif path not in self.types:
                 unknown.append(path)
         if unknown:
-            named = ", ".join(f"`{path}`" for path in unknown)
-            written = ", ".join(f"{path}: text" for path in unknown)
-            place = self._pipeline.at(*included_at(self._pipeline, unknown[0]))
-            these = "this field" if len(unknown) == 1 else "these fields"
-            raise PlanError(
-                f"{place}: expected the type of {named}, because the events have no schema and the model doesn't read {these}; "
-                f"found none. Write include: {{{written}}}, or another of {', '.join(LEAVES)}."
-            )
+            raise PlanError(self._without_type(unknown))
         return {path: self.types[path] for path in included}
+
+    def _without_type(self, unknown: Sequence[str]) -> str:
+        """The message about fields of `output.include` whose type nothing says."""
+        included = self._pipeline.output.include
+        named = ", ".join(f"`{path}`" for path in unknown)
+        written = ", ".join(
+            f"{_key(path)}: {stated or _STATED.get(self.types.get(path, ''), 'text')}"
+            for path, stated in included.items()
+        )
+        these = "this field" if len(unknown) == 1 else "these fields"
+        return (
+            f"{self._pipeline.at(*included_at(self._pipeline, unknown[0]))}: expected the type of {named}, because the events "
+            f"have no schema and the model doesn't read {these}; found none. Write include: {{{written}}}. The type of "
+            f"{these} is one of {', '.join(LEAVES)}."
+        )
 
     def _refuse_container(self, path: str, place: str) -> None:
         """Refuse an object or a list of which another path reads a part. Raises PlanError."""
@@ -182,12 +193,16 @@ class PathTypes:
         other = next(use for use in uses if both_take(use.type, wanted) is None)
         advice = "Let one of them read another field."
         if option[:2] == ("output", "include") and all(use.takes_cast or both_take(use.type, "mixed") for use in uses):
-            key = f'"{path}"' if "[" in path else path
             advice = (
-                f"Write `any` in both places: `type: any` beside the field in the mapping, and `{key}: any` here. Or let one of "
+                f"Write `any` in both places: `type: any` beside the field in the mapping, and `{_key(path)}: any` here. Or let one of "
                 "them read another field."
             )
         return (
             f"{self._pipeline.at(*option)}: expected one type of field `{path}` for all that read it, found {_WORDS[wanted]} "
             f"for `{dotted(option)}` and {_WORDS[other.type]} for {other.name}. {advice}"
         )
+
+
+def _key(path: str) -> str:
+    """The path as a key in YAML."""
+    return f'"{path}"' if "[" in path else path

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
+import yaml
 
 from millstream.consumers.batch.batcher import Batcher, Limits
 from millstream.consumers.errors import PlanError
@@ -286,12 +287,32 @@ def test_uses_of_a_field_that_contradict_each_other_are_told(
         plan_without_schema(tmp_path, FLOAT_OF_ID.replace("float32", dtype), **sections)
 
 
-def test_all_included_fields_whose_type_nothing_says_are_named(tmp_path: Path) -> None:
-    sections = {"input": {"format": "json"}, "output": {"format": "json", "include": ["id", "country", "plan"]}}
-    says = "expected the type of `country`, `plan`, because the events have no schema and the model doesn't read these fields"
+def test_message_about_included_fields_without_a_type_names_all_fields_with_the_types_that_are_known(
+    tmp_path: Path,
+) -> None:
+    config = (
+        "inputs:\n  - {tensor: x, fields: [x], dtype: float32}\n  - {tensor: n, fields: [n], dtype: int64}\n"
+        "  - {tensor: ok, fields: [ok], dtype: bool}\n  - {tensor: city, fields: [city], dtype: string}\n"
+        "  - {tensor: tier, fields: [{field: tier, vocabulary: [a, b]}], dtype: int64}\n"
+        "  - {tensor: mixed, fields: [{field: mixed, type: any}], dtype: float32}\n"
+        '  - {tensor: tags, field: "tags[]", dtype: float32, shape: [2]}\noutputs: [{tensor: y}]'
+    )
+    listed = ["id", "x", "country", "n", "ok", "city", "tier", "mixed", "tags[]", "names[]"]
+    sections: dict[str, Any] = {"input": {"format": "json", "event_id": "id"}}
+    says = "expected the type of `country`, `names[]`, because the events have no schema and the model doesn't read these fields"
+    folders = tmp_path / "list", tmp_path / "written"
+    for folder in folders:
+        folder.mkdir()
     with pytest.raises(PlanError, match=re.escape(says)) as raised:
-        plan_without_schema(tmp_path, FLOAT_OF_ID, **sections)
-    assert "Write include: {country: text, plan: text}" in str(raised.value)
+        plan_without_schema(folders[0], config, output={"format": "json", "include": listed}, **sections)
+    written = (
+        "{id: any, x: number, country: text, n: int, ok: boolean, city: text, tier: any, mixed: any, "
+        '"tags[]": number, "names[]": text}'
+    )
+    assert f"Write include: {written}. The type of these fields is one of text, int," in str(raised.value)
+    include = yaml.safe_load(written)
+    plan = plan_without_schema(folders[1], config, output={"format": "json", "include": include}, **sections)
+    assert [*plan.included] == listed
 
 
 @pytest.mark.parametrize(
