@@ -1,7 +1,7 @@
 """Counts the values that stand in place of the events' own.
 
 For a model, these are `missing` in place of absent values, and `unknown` in place of those that are no entry of a vocabulary. For
-Millstream itself, they stand in place of absent times and costs.
+Millstream itself, they stand in place of absent times and costs, and null in place of absent fields that predictions include.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ class Source(NamedTuple):
 
     field: str  # the column of the field
     # The option of a model's input that replaces its values, or of the pipeline file that names the field.
-    option: Literal["missing", "unknown", "event_time", "cost"]
+    option: Literal["missing", "unknown", "event_time", "cost", "include"]
 
 
 # A tuple, because a frozen dataclass takes longer to create, and each block may need many.

@@ -169,7 +169,8 @@ def _stated_id(row: Mapping[str, Any], path: str) -> str | None:
 
 def _paths(plan: Plan) -> list[str]:
     """The paths that the pipeline and its model read, each once."""
-    own = [plan.pipeline.input.event_id, plan.pipeline.input.event_time, plan.pipeline.batch.cost]
+    pipeline = plan.pipeline
+    own = [pipeline.input.event_id, pipeline.input.event_time, pipeline.batch.cost, *pipeline.output.include]
     named = [*own, *(field for entry in plan.model.signature.inputs for field in entry.fields)]
     return list(dict.fromkeys(path for path in named if path is not None and looked_up(path) is None))
 

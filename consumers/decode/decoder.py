@@ -104,7 +104,7 @@ class BlockDecoder:
         """
         self.lookups = lookups
         self.replaceable = replaceable or {}
-        self._own = [source for source in self.replaceable if source.option in {"event_time", "cost"}]
+        self._own = [source for source in self.replaceable if source.option not in {"missing", "unknown"}]
         self._decoder = decoder
         self._fields = fields
         self._fill = fill or partial(to_tensors, inputs=signature.inputs)

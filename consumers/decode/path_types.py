@@ -194,8 +194,8 @@ class PathTypes:
         advice = "Let one of them read another field."
         if option[:2] == ("output", "include") and all(use.takes_cast or both_take(use.type, "mixed") for use in uses):
             advice = (
-                f"Write `any` in both places: `type: any` beside the field in the mapping, and `{_key(path)}: any` here. Or let one of "
-                "them read another field."
+                f"Write `any` in both places: `type: any` beside the field in the mapping, and `{_key(path)}: any` here. Or let "
+                "one of them read another field."
             )
         return (
             f"{self._pipeline.at(*option)}: expected one type of field `{path}` for all that read it, found {_WORDS[wanted]} "

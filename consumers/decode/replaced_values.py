@@ -2,7 +2,7 @@
 
 A field that a producer renames looks like one that is absent. With `missing` beside it, no event is rejected, and predictions
 become wrong silently. So it is for values that no entry of a vocabulary is, with `unknown`; and events without the field of their
-time or cost get another time or cost.
+time or cost get another time or cost. Predictions have null in place of a field of `output.include` that is absent.
 """
 
 import logging
@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from math import inf
 from typing import Final, Literal, NamedTuple
 
+from millstream.consumers.decode.named_fields import included_at
 from millstream.consumers.observability.metric import Metric
 from millstream.consumers.observability.metrics import (
     MISSING_COSTS,
     MISSING_EVENT_TIMES,
+    MISSING_INCLUDED,
     MISSING_VALUES,
     UNKNOWN_VALUES,
     Metrics,
@@ -42,6 +44,7 @@ _METRICS: Mapping[str, Metric] = {
     "unknown": UNKNOWN_VALUES,
     "event_time": MISSING_EVENT_TIMES,
     "cost": MISSING_COSTS,
+    "include": MISSING_INCLUDED,
 }
 _RENAMED: Final = "millstream docs models#a-field-that-is-renamed"
 
@@ -89,8 +92,21 @@ def replaceable_own(pipeline: Pipeline) -> dict[Source, Replaceable]:
     return found
 
 
-def _own(field: str, instead: str, place: str) -> Replaceable:
-    return Replaceable(field, instead, f"If the producer renamed it, write its new name ({place}; `{_RENAMED}`).", ())
+def replaceable_included(pipeline: Pipeline, model: ModelVersion) -> dict[Source, Replaceable]:
+    """The fields of `output.include` that nothing else reads: other uses reject the event or report the field."""
+    others = {pipeline.input.event_id, pipeline.input.event_time, pipeline.batch.cost, *model.signature.fields}
+    instead = "their predictions have null in its place"
+    return {
+        Source(field, "include"): _own(field, instead, pipeline.at(*included_at(pipeline, field)), (field,))
+        for field in pipeline.output.include
+        if field not in others
+    }
+
+
+def _own(field: str, instead: str, place: str, labels: tuple[str, ...] = ()) -> Replaceable:
+    return Replaceable(
+        field, instead, f"If the producer renamed it, write its new name ({place}; `{_RENAMED}`).", labels
+    )
 
 
 def _options(column: str, conversion: Conversion) -> Iterator[tuple[Literal["missing", "unknown"], str, str]]:

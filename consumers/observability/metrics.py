@@ -166,6 +166,12 @@ MISSING_COSTS = Metric(
     "counter",
     "Events whose cost (the field of `batch.cost`) was absent or null, so that their cost is 0.",
 )
+MISSING_INCLUDED = Metric(
+    "millstream_missing_included_total",
+    "counter",
+    "Events in which a field of `output.include`, which no model reads, was absent or null, so that predictions have null.",
+    ("field",),
+)
 MISSING_VALUES = Metric(
     "millstream_missing_values_total",
     "counter",
@@ -304,7 +310,7 @@ READY = Metric(
 ALL = (
     *(RECORDS_READ, TOMBSTONES, PREDICTIONS, DEAD_LETTERS, SKIPPED, REVOKED_DROPPED),
     *(INTERNAL_ERRORS, INVALID_DEADLINES),
-    *(MISSING_EVENT_TIMES, MISSING_COSTS, MISSING_VALUES, UNKNOWN_VALUES),
+    *(MISSING_EVENT_TIMES, MISSING_COSTS, MISSING_INCLUDED, MISSING_VALUES, UNKNOWN_VALUES),
     *(BATCHES, BATCH_EVENTS, BATCH_FILL, STAGE_SECONDS, END_TO_END),
     *(FEATURE_LOOKUPS, FEATURE_AGE, TRANSACTIONS),
     *(SERVING_MODEL, MODEL_RELOADS, MODEL_RELOAD_ERROR),

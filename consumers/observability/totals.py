@@ -30,7 +30,11 @@ _PLAIN = {
 }
 """Counts without reasons."""
 _BY_REASON = {"dead letters": m.DEAD_LETTERS, "skipped": m.SKIPPED, "not compared by shadows": m.SHADOW_SKIPPED}
-_BY_FIELD = {"missing values filled": m.MISSING_VALUES, "values outside a vocabulary": m.UNKNOWN_VALUES}
+_BY_FIELD = {
+    "missing included fields": m.MISSING_INCLUDED,
+    "missing values filled": m.MISSING_VALUES,
+    "values outside a vocabulary": m.UNKNOWN_VALUES,
+}
 """Counts with a field in place of a reason."""
 _UNDONE = "read again or left to other workers"
 """Events whose result was not written: an abort or a rebalance dropped it, or the worker ended before it."""

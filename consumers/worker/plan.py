@@ -23,7 +23,7 @@ from millstream.consumers.decode.named_fields import (
     time_format,
 )
 from millstream.consumers.decode.path_types import PathTypes
-from millstream.consumers.decode.replaced_values import replaceable_in, replaceable_own
+from millstream.consumers.decode.replaced_values import replaceable_in, replaceable_included, replaceable_own
 from millstream.consumers.errors import PlanError
 from millstream.consumers.flow.in_flight import record_cost_of
 from millstream.consumers.models.pipeline_models import PipelineModels
@@ -110,6 +110,9 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False, models: PipelineMo
         replace(shadow, decoder=shadow_decoder(pipeline, store, reader, shadow.model, of_lookups)) for shadow in shadows
     ]
     ages = {} if dedicated else included_ages(lookups)
+    replaceable = replaceable_in(model) | replaceable_own(pipeline)
+    if include:
+        replaceable |= replaceable_included(pipeline, model)
     blocks = BlockDecoder(
         decoder,
         _event_fields(pipeline, reader, decoder.columns),
@@ -117,7 +120,7 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False, models: PipelineMo
         allow_nan=pipeline.model.allow_nan,
         keep=list(dict.fromkeys([*_looked_up(shadows), *include, *ages, *override_fields(pipeline)])),
         lookups=lookups,
-        replaceable=replaceable_in(model) | replaceable_own(pipeline),
+        replaceable=replaceable,
         fill=model.several.inputs.fill if isinstance(model, CombinedVersion) else None,
     )
     included = {field: decoder.columns[field] for field in include} | ages

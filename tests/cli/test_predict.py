@@ -575,6 +575,20 @@ def test_time_and_cost_that_all_events_lack_are_told_with_what_stands_instead(
     ]
 
 
+def test_included_field_that_all_events_lack_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"x": 1, "car": {"plates": "M", "coupon": None}}, {"x": 2, "car": {"plates": "B", "coupon": "C"}}]
+    _, events, file = reading_one(tmp_path, "x", rows)
+    text = file.read_text()
+    assert "output: {" not in text
+    file.write_text(
+        text.replace("output:\n", "output:\n  include: {car.plate: text, car.coupon: text, x: number}\n", 1)
+    )
+    assert warnings(capsys, file, events) == [
+        "warning: field car.plate was missing or null in 2 of 2 events; their predictions have null in its place. "
+        "Did you mean `car.plates`?"
+    ]
+
+
 def test_time_of_a_schema_that_is_null_in_all_events_is_told_with_the_option(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
