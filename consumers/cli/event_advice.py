@@ -15,6 +15,7 @@ from millstream.schemas.paths import Every, Step, parse_path, text_of, value_at
 from millstream.schemas.wording import meant
 
 _MISMATCH = re.compile(r"(?P<path>.+?): expected (?P<expected>.+), found (?P<found>.+)")
+_NO_ID = re.compile(r"field `(?P<path>.+?)`, the event id, is absent or null")
 _INDEX = re.compile(r"\[-?\d+\]")
 _ABSENT = re.compile(r"field `(?P<path>.+?)` is absent or null, but .+")
 _MAX_NAMES = 12  # of fields that are listed
@@ -41,8 +42,11 @@ def advice_on(pipeline: Pipeline, signature: Signature | None, reason: str, erro
         error: the rejection's message.
         event: as an object; anything else if it isn't known as one.
     """
+    if reason == "unfit" and (absent := _NO_ID.fullmatch(error)):
+        there = _fields_there(absent["path"], event, "as `input.event_id` in the pipeline file")
+        return f"{absent['path']}: {there}".rstrip() if there else ""
     if reason == "unfit" and (absent := _ABSENT.fullmatch(error)):
-        there = _fields_there(absent["path"], event)
+        there = _fields_there(absent["path"], event, "in the mapping")
         return (
             f"{absent['path']}: {there}`missing:` beside the field replaces an absent or null value "
             "(`millstream docs models`)."
@@ -50,8 +54,14 @@ def advice_on(pipeline: Pipeline, signature: Signature | None, reason: str, erro
     return _on_type(pipeline, signature, reason, error)
 
 
-def _fields_there(path: str, event: object) -> str:
-    """Which fields the event has where the path leads nowhere, with a space behind it; empty if it leads to a null."""
+def _fields_there(path: str, event: object, place_of_name: str) -> str:
+    """Which fields the event has where the path leads nowhere, with a space behind it; empty if it leads to a null.
+
+    Args:
+        path: the path.
+        event: as an object.
+        place_of_name: where to write the new name of a renamed field.
+    """
     try:
         steps = parse_path(path).steps
     except BadPathError:  # of a look-up's column
@@ -64,7 +74,7 @@ def _fields_there(path: str, event: object) -> str:
             question = meant(step, [*place])
             return (
                 f"{parent} has no `{step}`. It has the fields {listed}.{question} If the field was renamed, write its new "
-                "name in the mapping (`millstream docs models#a-field-that-is-renamed`). "
+                f"name {place_of_name} (`millstream docs models#a-field-that-is-renamed`). "
             )
         place = value_at(place, [step])
     return ""

@@ -345,6 +345,20 @@ def test_letter_of_an_event_that_lacks_a_field_names_those_that_it_has(kafka: Br
     )
 
 
+def test_letter_of_an_event_without_its_id_names_the_fields_that_it_has(kafka: Broker, tmp_path: Path) -> None:
+    options = {"format": "json", "event_id": "ride.uuid"}
+    service = python_service(tmp_path, kafka, "return {'y': inputs['x']}", input=options)
+    error = "field `ride.uuid`, the event id, is absent or null"
+    values = b'{"ride": {"uid": "a"}, "x": 1}', b'{"ride": {"uuid": null}, "x": 1}'
+    letters = [a_letter(reason="unfit", error=error, value=value) for value in values]
+    write_letters(kafka.bootstrap, service.letters, letters)
+    assert (
+        "\nadvice       ride.uuid: `ride` has no `uuid`. It has the fields uid. Did you mean `uid`? If the field was renamed, "
+        "write its new name as `input.event_id` in the pipeline file (`millstream docs models#a-field-that-is-renamed`).\n"
+    ) in millstream_here("dead-letters", "show", service.file, "0@0").stdout
+    assert "advice" not in millstream_here("dead-letters", "show", service.file, "0@1").stdout
+
+
 def test_reasons_written_by_hand_fill_no_screen(kafka: Broker, tmp_path: Path) -> None:
     service = vector_service(tmp_path, kafka)
     write_letters(kafka.bootstrap, service.letters, [a_letter(reason=f"{n}-" + "x" * 5000) for n in range(200)])
