@@ -85,7 +85,7 @@ class Intake:
         columns = [[getattr(record, name) for record in records] for name in ("value", "partition", "offset")]
         ids, rows, bad = await self._with_schemas(event, lambda: reader.rows(*columns))
         self._metrics.count(m.READ, len(records), "labels")
-        self._metrics.leave_out(bad, "bad_labels", reader.expected)
+        self._metrics.leave_out(bad.number, "bad_labels", bad.example)
         places = np.array([self._streams.partition_of(event_id) for event_id in ids], np.int64)
         sent = [
             await self._streams.by_event.send(value=rows[places == partition].tobytes(), partition=partition)

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from millstream.schemas.comparisons import compared_output
 from millstream.schemas.decoding import open_decoder
 from millstream.schemas.errors import SchemaUnavailable
 from millstream.schemas.ids import ids_of
+from millstream.schemas.wording import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,13 +27,15 @@ if TYPE_CHECKING:
     from millstream.inference.class_answers import Classes
     from millstream.pipeline.comparison_sections import Comparison, Labels
     from millstream.schemas.comparisons import Comparisons
-    from millstream.schemas.decoded import Decoder
+    from millstream.schemas.decoded import Decoded, Decoder
     from millstream.schemas.store import SchemaStore
+    from millstream.schemas.table import Table
 
 log = logging.getLogger(__name__)
 
 _OFFSET_BITS = 48
 _NO_VALUE = math.nan
+_MAX_QUOTED = 150  # characters of a decoder's error
 _MAX_LATENCY_MS = 1e9  # a latency of more than 11 days must be wrong, and counts as missing
 
 
@@ -133,6 +136,13 @@ def _largest(values: list[Any]) -> Any:
     return max(range(len(values)), key=values.__getitem__) if values and numbers else values
 
 
+class BadLabels(NamedTuple):
+    """Records that aren't labels."""
+
+    number: int
+    example: str  # where the first one is, what was expected there and what was found; empty: there is none
+
+
 class LabelReader:
     """Reads labels' records."""
 
@@ -144,19 +154,10 @@ class LabelReader:
         types = {section.event_id: "scalar", section.value: outcomes.json_type}
         self._decoder: Decoder = open_decoder(section.format, store, reader, types)
 
-    @property
-    def expected(self) -> str:
-        """What a label must be, and how to see those that are there."""
-        section = self._section
-        return (
-            f"expected in each label an event ID at `{section.event_id}` and {self._outcomes.expected} at `{section.value}`. "
-            f"`millstream tail PIPELINE --topic {section.topic}` prints labels"
-        )
-
     def rows(
         self, values: Sequence[bytes | None], partitions: Sequence[int], offsets: Sequence[int]
-    ) -> tuple[list[str], Rows, int]:
-        """The event IDs, the rows of the join (LABEL_ROW), and how many records aren't labels. Raises SchemaUnavailable.
+    ) -> tuple[list[str], Rows, BadLabels]:
+        """The event IDs, the rows of the join (LABEL_ROW), and the records that aren't labels. Raises SchemaUnavailable.
 
         If records make the decoder raise, only they are left out. The other records of the fetch count.
         """
@@ -169,15 +170,19 @@ class LabelReader:
                 log.error(
                     "the label at offset %d of partition %d breaks the decoder: %r", offsets[0], partitions[0], error
                 )
-                return [], np.zeros(0, LABEL_ROW), 1
+                broken = self._example(
+                    partitions[0], offsets[0], f"a record that breaks the decoder ({error!r:.{_MAX_QUOTED}})"
+                )
+                return [], np.zeros(0, LABEL_ROW), BadLabels(1, broken)
             middle = len(values) // 2
             ids, rows, bad = self.rows(values[:middle], partitions[:middle], offsets[:middle])
             more = self.rows(values[middle:], partitions[middle:], offsets[middle:])
-            return ids + more[0], np.concatenate([rows, more[1]]), bad + more[2]
+            both = BadLabels(bad.number + more[2].number, bad.example or more[2].example)
+            return ids + more[0], np.concatenate([rows, more[1]]), both
 
     def _rows(
         self, values: Sequence[bytes | None], partitions: Sequence[int], offsets: Sequence[int]
-    ) -> tuple[list[str], Rows, int]:
+    ) -> tuple[list[str], Rows, BadLabels]:
         decoded = self._decoder.decode([value or b"" for value in values])
         table = decoded.table
         ids, numbers = table[self._section.event_id], self._outcomes.numbers_of(table[self._section.value])
@@ -192,4 +197,34 @@ class LabelReader:
             places
         ]
         rows["value"] = numbers[good]
-        return event_ids, rows, len(values) - len(good)
+        return event_ids, rows, self._bad(decoded, is_good, partitions, offsets)
+
+    def _bad(
+        self, decoded: Decoded, is_good: npt.NDArray[np.bool_], partitions: Sequence[int], offsets: Sequence[int]
+    ) -> BadLabels:
+        """The records that aren't labels. `is_good`: which of the decoded ones are."""
+        found = [(bad.row, f"a record that can't be read ({bad.error:.{_MAX_QUOTED}})") for bad in decoded.bad[:1]]
+        others = np.flatnonzero(~is_good)
+        if len(others):
+            found.append((int(decoded.rows[others[0]]), self._found(decoded.table.take(others[:1]))))
+        if not found:
+            return BadLabels(0, "")
+        row, what = min(found)
+        return BadLabels(len(decoded.bad) + len(others), self._example(partitions[row], offsets[row], what))
+
+    def _found(self, table: Table) -> str:
+        """What is wrong in the only record of a table."""
+        for field, of in ((self._section.event_id, "event ID"), (self._section.value, "label")):
+            [value] = table[field].to_list()
+            if value is None:
+                return f"no {of} at `{field}`"
+        return f"{shown(value)} at `{self._section.value}`"
+
+    def _example(self, partition: int, offset: int, found: str) -> str:
+        """Where a record that is no label is, what was expected and found, and how to see it."""
+        section = self._section
+        return (
+            f"offset {offset} of {section.topic}/{partition}: expected an event ID at `{section.event_id}` and "
+            f"{self._outcomes.expected} at `{section.value}`, found {found}. "
+            f"`millstream tail PIPELINE --topic {section.topic} --from-beginning` prints labels"
+        )

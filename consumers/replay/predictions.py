@@ -132,7 +132,6 @@ class LabelRows:
         """Raises SchemaError: the schema is missing, or lacks a field that the pipeline file names."""
         assert pipeline.labels is not None
         self._reader = LabelReader(pipeline.labels, store, Outcomes(pipeline.comparison.task, classes))
-        self.expected = self._reader.expected
         self.bad = 0  # records that are no label
 
     def rows(self, records: Records) -> Rows:
@@ -140,5 +139,5 @@ class LabelRows:
         numbers = [number for _, number in records.partitions]
         partitions = [numbers[place] for place in records.places.tolist()]
         _, rows, bad = self._reader.rows(list(records.values), partitions, records.offsets.tolist())
-        self.bad += bad
+        self.bad += bad.number
         return rows

@@ -77,6 +77,8 @@ def test_labels_of_every_kind_are_counted(tmp_path: Path, kafka: Broker) -> None
         job.wait_for(lambda: job.left_out("unknown_labels") >= 25, "rid of unknown labels")
         assert job.left_out("undecodable") == 1
         assert job.left_out("bad_labels") == 3
+        assert f" of {labels.topic}/" in job.log
+        assert f"`millstream tail PIPELINE --topic {labels.topic} --from-beginning` prints labels" in job.log
         assert job.stop() == 0
     assert sum(row["error_rate"] * row["events"] for row in rows) == pytest.approx(10)
 

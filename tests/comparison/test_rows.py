@@ -13,6 +13,7 @@ import pytest
 from millstream.consumers.comparison.chunks import Rows
 from millstream.consumers.comparison.outcomes import Outcomes
 from millstream.consumers.comparison.rows import LabelReader, Scoring, id_hash
+from millstream.consumers.observability.seldom import MAX_EXAMPLE_LENGTH
 from millstream.inference.class_answers import Classes
 from millstream.pipeline.comparison_sections import Comparison, Labels
 from millstream.schemas.comparisons import Comparisons, Pair, Variant
@@ -96,7 +97,8 @@ def reader(folder: Path, outcomes: Outcomes = BINARY, **section: Any) -> tuple[L
 
 
 def read(labels: LabelReader, values: list[bytes | None]) -> tuple[list[str], Rows, int]:
-    return labels.rows(values, [2] * len(values), list(range(10, 10 + len(values))))
+    ids, rows, bad = labels.rows(values, [2] * len(values), list(range(10, 10 + len(values))))
+    return ids, rows, bad.number
 
 
 def test_avro_labels_are_read_and_the_others_counted(tmp_path: Path) -> None:
@@ -202,8 +204,37 @@ def test_labels_are_classes_by_name_or_index(tmp_path: Path, schema: str | None,
     assert (ids, found["value"].tolist(), bad) == (["dog", "1"], [2.0, 1.0], 3)
 
 
+LONG = json.dumps({"event": "a", "told": "x" * 2000}).encode()
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "value", "found"),
+    [
+        (Outcomes("multiclass", PETS), b'{"event": "a", "told": "wolf"}', "'wolf' at `told`"),
+        (Outcomes("multiclass", PETS), b'{"event": "a", "told": 7}', "'7' at `told`"),
+        (Outcomes("multiclass", PETS), LONG, f"'{'x' * 57}...' at `told`"),
+        (BINARY, b'{"event": "a", "told": 2}', "the number 2.0 at `told`"),
+        (BINARY, b'{"told": 1}', "no event ID at `event`"),
+        (BINARY, b'{"event": "a"}', "no label at `told`"),
+        (BINARY, b'{"event": "a", "told": {}}', "a record that can't be read (told: expected "),
+        (BINARY, None, "a record that can't be read ("),
+    ],
+)
+def test_first_record_that_is_no_label_is_an_example_with_its_place(
+    tmp_path: Path, outcomes: Outcomes, value: bytes | None, found: str
+) -> None:
+    labels, _ = reader(tmp_path, outcomes, format="json", schema=None, value="told")
+    good = b'{"event": "a", "told": 1}'
+    _, _, bad = labels.rows([good, value, good, b'{"event": "z"}', b"junk"], [3, 4, 5, 6, 7], [10, 29, 30, 31, 32])
+    assert bad.number == 3
+    expected = f"expected an event ID at `event` and {outcomes.expected} at `told`, found {found}"
+    assert bad.example.startswith(f"offset 29 of l/4: {expected}")
+    assert bad.example.endswith(". `millstream tail PIPELINE --topic l --from-beginning` prints labels")
+    assert len(bad.example) < MAX_EXAMPLE_LENGTH  # the log shows all of it
+    assert labels.rows([good], [3], [10])[2] == (0, "")
+
+
 def test_index_of_a_class_is_a_label_as_a_number_too(tmp_path: Path) -> None:
     labels, _ = reader(tmp_path, Outcomes("multiclass", PETS), format="json", schema=None)
     ids, found, bad = read(labels, [b'{"event": "a", "value": 2}', b'{"event": "b", "value": 3}'])
     assert (ids, found["value"].tolist(), bad) == (["a"], [2.0], 1)
-    assert "a class by its name or its index (bird, cat, dog) at `value`" in labels.expected
