@@ -315,6 +315,24 @@ def test_message_about_included_fields_without_a_type_names_all_fields_with_the_
     assert [*plan.included] == listed
 
 
+def test_included_field_is_reported_only_by_its_one_use_and_only_where_predictions_are_written(tmp_path: Path) -> None:
+    include = {"id": "any", "x": "number", "at": "number", "size": "number", "plate": "text"}
+    sections: dict[str, Any] = {
+        "input": {"format": "json", "event_id": "id", "event_time": "at"},
+        "batch": {"cost": "size", "max_cost": 9},
+        "output": {"format": "json", "include": include},
+        "model": {"name": "number", "version": 1},
+        "shadows": [{"version": 2, "dedicated": True}],
+    }
+    service = python_service(tmp_path, NOWHERE, 'return {"y": inputs["x"]}', with_topics=False, **sections)
+    models = tmp_path / "models" / "number"
+    shutil.copytree(models / "1", models / "2")
+    pipeline = load_pipeline(service.file, {})
+    of_primary, of_shadow = ([*make_plan(pipeline, dedicated=role).decoder.replaceable] for role in (False, True))
+    own = [("at", "event_time"), ("size", "cost")]
+    assert (of_primary, of_shadow) == ([*own, ("plate", "include")], own)
+
+
 @pytest.mark.parametrize(
     ("dtype", "form"), [("string", "iso8601"), ("int64", "milliseconds"), ("float64", "milliseconds")]
 )
