@@ -160,6 +160,7 @@ def test_sigterm_ends_the_first_process_of_a_container() -> None:
 @pytest.fixture
 def handlers_come_back() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets background processes ignore it
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

@@ -876,10 +876,10 @@ def test_group_that_cannot_be_left_is_not_waited_for(
     assert "the group was not left" in caplog.text
 
 
-def test_assignment_does_not_change_while_its_lock_is_held() -> None:
+def test_no_partition_is_given_up_while_the_lock_of_the_assignment_is_held() -> None:
     """The sink commits a transaction under it."""
     reading = Reading().assigned(A)
-    reading.consumer.lose(A)
+    reading.consumer.revoke(A)
     with reading.assignment.lock:
         polling = threading.Thread(target=reading.read, daemon=True)
         polling.start()
@@ -888,6 +888,16 @@ def test_assignment_does_not_change_while_its_lock_is_held() -> None:
         assert reading.assignment.epochs.keys() == {A}
     polling.join(10)
     assert reading.assignment.epochs == {}
+
+
+def test_lost_partitions_go_although_a_transaction_still_waits_for_the_broker() -> None:
+    reading = Reading().assigned(A)
+    reading.consumer.lose(A)
+    with reading.assignment.lock:
+        polling = threading.Thread(target=reading.read, daemon=True)
+        polling.start()
+        polling.join(10)
+        assert reading.assignment.epochs == {}
 
 
 def test_lag_counts_what_was_read_and_is_not_delivered_also_after_a_rewind() -> None:
