@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 
 from millstream.consumers.comparison import show
 from millstream.consumers.comparison.results import encode_result
@@ -17,11 +18,10 @@ from tests.comparison.test_verdict import a_result
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
-
     from tests.broker.choice import Broker
 
 
+@pytest.mark.durable
 def test_results_are_read_to_their_end_while_the_job_writes_on(
     kafka: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
