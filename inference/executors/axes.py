@@ -48,6 +48,27 @@ def shape_fits(entry: TensorInput, own: Sequence[Sizes]) -> bool:
     )
 
 
+def check_axes(model: ModelVersion, entry: TensorInput, own: Sequence[Sizes], shown: Sequence[object]) -> None:
+    """Check the shape and the length of an input.
+
+    Args:
+        model: whose input it is.
+        entry: the input in config.yaml.
+        own: the model's own axes, first that of the events.
+        shown: these axes in the model's words.
+
+    Raises:
+        ModelConfigError: the model takes another shape, or other lengths.
+    """
+    if not own or not shape_fits(entry, own[1:]):
+        raise ModelConfigError(
+            f"{model.place_at(entry.line)}: tensor `{entry.tensor}` has shape {list(shown)} in the model (first axis: the "
+            f"event), but config.yaml gives {list(entry.shape)} an event, from {', '.join(entry.fields)}."
+        )
+    if entry.max_length:
+        check_length(model, entry, own[1])
+
+
 def check_length(model: ModelVersion, entry: TensorInput, own: Sizes) -> None:
     """Check that a model takes all lengths that it runs at. These are the length buckets, because each call is padded to one.
 

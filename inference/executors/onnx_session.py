@@ -7,7 +7,7 @@ from typing import Any
 import onnxruntime as ort
 
 from millstream.inference.errors import DeviceError, ModelConfigError
-from millstream.inference.executors.axes import FREE, Sizes, check_length, shape_fits
+from millstream.inference.executors.axes import FREE, Sizes, check_axes
 from millstream.inference.executors.error_classification import line_of
 from millstream.inference.executors.interface import check_names, write_dtype
 from millstream.inference.executors.onnx_providers import Provider
@@ -93,13 +93,7 @@ def check_inputs(model: ModelVersion, session: ort.InferenceSession) -> int | No
                 f"{found.dtype}.{write_dtype(DTYPES.get(expected.type))}"
             )
         axes = [Sizes(size, size) if isinstance(size, int) else FREE for size in expected.shape]
-        if not axes or not shape_fits(found, axes[1:]):
-            raise ModelConfigError(
-                f"{model.place_at(found.line)}: tensor `{name}` has shape {list(expected.shape)} in the model (first axis: "
-                f"the event), but config.yaml gives {list(found.shape)} an event, from {', '.join(found.fields)}."
-            )
-        if found.max_length:
-            check_length(model, found, axes[1])
+        check_axes(model, found, axes, expected.shape)
         if axes[0].is_fixed:
             fixed.add(axes[0].least)
     if len(fixed) > 1:

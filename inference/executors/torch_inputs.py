@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from millstream.inference.errors import ModelConfigError
-from millstream.inference.executors.axes import UNBOUNDED, Sizes, check_length, shape_fits
+from millstream.inference.executors.axes import UNBOUNDED, Sizes, check_axes
 from millstream.inference.executors.interface import write_dtype
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import DTYPES, TensorInput
@@ -49,13 +49,7 @@ def _check_input(model: ModelVersion, entry: TensorInput, own: Any, ranges: Mapp
             f"{entry.dtype}.{write_dtype(dtype if dtype in DTYPES else None)}"
         )
     axes = [_sizes(size, ranges) for size in own.shape]
-    if not axes or not shape_fits(entry, axes[1:]):
-        raise ModelConfigError(
-            f"{model.place_at(entry.line)}: tensor `{entry.tensor}` has shape {[*map(str, axes)]} in the model (first axis: the "
-            f"event), but config.yaml gives {list(entry.shape)} an event, from {', '.join(entry.fields)}."
-        )
-    if entry.max_length:
-        check_length(model, entry, axes[1])
+    check_axes(model, entry, axes, [*map(str, axes)])
     return axes[0]
 
 
