@@ -60,8 +60,10 @@ class KnownPairs:
         primary, shadow = pair
         if shadow not in self._shadows or primary[::2] != (self._primary, "primary"):
             return False
-        if not self._is_any or primary.version == self._version:
-            return primary.version == self._version
+        if primary.version == self._version:
+            return True
+        if not self._is_any:
+            return False
         if isinstance(self._versions, Path):
             return primary.version > 0 and (self._versions / str(primary.version)).is_dir()
         return primary.version in self._versions
