@@ -21,7 +21,9 @@ class BatchWindow:
     batch doesn't wait at all if events come one at a time, and waits only for a fifth of the time if they come in bursts. Events
     are counted even if no batch waits for them, so the window grows again by itself when more come.
 
-    If a commit publishes results together, a batch stays open until shortly before the next commit. That costs no latency.
+    If a commit publishes results together, a batch stays open until shortly before the next commit. That costs no latency. The
+    next commit comes one interval after the beginning of the last one. It comes later where the last one isn't over by then:
+    nothing can be written during a commit, so a batch that closes sooner would only wait.
 
     All threads may read it. Each number is written by one thread only, and replaced as a whole.
     """
@@ -41,10 +43,14 @@ class BatchWindow:
         self._joined_soon = self._joined_late = 0  # records in the two parts, after the first poll
         self._watched = 0  # windows, up to MEAN_WINDOWS; in the mean of them
         self._joining_soon = self._joining_late = 0.0
-        self._published = float("-inf")  # when the next results are published, seconds on the monotonic clock
+        self._began = float("-inf")  # when the last publication began, seconds on the monotonic clock
+        self._writable = float("-inf")  # when the last publication was over, and results could be written again
+        self._takes = 0.0  # mean seconds between these two
+        self._published = float("-inf")  # when the next results are published
+        self._least = 0.0  # seconds between two publications, at least
         self._every = 0.0  # seconds between two publications
         self._closed = float("-inf")  # when the last batch was closed
-        self._lead = 0.0  # mean seconds from closing a batch to writing it
+        self._lead = 0.0  # mean seconds from closing a batch to writing it, without those in which nothing could be written
         self._after: deque[float] = deque(maxlen=P99_SAMPLES)
         self._unlearnt = 0
 
@@ -73,13 +79,26 @@ class BatchWindow:
         """Note that a batch was closed."""
         self._closed = now
 
-    def note_written(self, seconds: float) -> None:
-        """Note how long after its closing a batch was written."""
-        self._lead += (seconds - self._lead) / MEAN_WINDOWS
+    def note_written(self, closed: float, now: float) -> None:
+        """Note that a batch was written, and when it was closed."""
+        blocked = max(min(now, self._writable) - max(closed, self._began), 0.0)
+        self._lead += (now - closed - blocked - self._lead) / MEAN_WINDOWS
 
     def note_publication(self, now: float, every: float) -> None:
-        """Note a publication: results written later are published in `every` seconds."""
-        self._published, self._every = now + every, every
+        """Note that a publication begins: results written later are in the next one, which comes in `every` seconds or later."""
+        self._began, self._least = now, every
+        self._expect(self._takes)
+
+    def note_published(self, writable: float) -> None:
+        """Note that a publication is over, and when results can be written again."""
+        took = writable - self._began
+        self._writable = writable
+        self._takes += (took - self._takes) / MEAN_WINDOWS
+        self._expect(took)
+
+    def _expect(self, took: float) -> None:
+        self._every = max(self._least, took)
+        self._published = self._began + self._every
 
     def lingers(self, came: float) -> Sequence[float]:
         """When the main thread polls again before it passes a batch's first record on, in seconds from `came`, when it read it.

@@ -29,6 +29,7 @@ class Checkpoints:
     every: float  # seconds between two checkpoints
     part: float  # share of the in-flight limit at which a checkpoint is due at once, so that the worker never waits for room
     publish: bool  # whether readers see results only after a checkpoint
+    rest: float  # seconds after a checkpoint in which nothing can be written
 
 
 class ResultSink(Protocol):
@@ -144,7 +145,7 @@ class Writer:
         for answered in answers:
             if answered.batch.closed is not None:
                 self._unread.append(answered.batch.closed)
-                self._window.note_written(time.monotonic() - answered.batch.closed)
+                self._window.note_written(answered.batch.closed, time.monotonic())
         if not self._checkpoints.publish:
             self._report_readable()
         self._note_done(answers, ends)
@@ -200,7 +201,10 @@ class Writer:
         except TransactionAborted as error:
             self._abort(error)
             return
-        self._took = time.monotonic() - self._began
+        ended = time.monotonic()
+        self._took = ended - self._began
+        if self._checkpoints.publish:
+            self._window.note_published(ended + self._checkpoints.rest)
         self._assignment.note_delivered(self._ends)
         self._report_readable()
         if self._offer is not None:

@@ -51,11 +51,19 @@ int64_t fetched_consume(const library *lib, void *client, void *handle, int mill
   return -1;
 }
 
-typedef struct { /* one number per record */
-  int64_t *place, *offset, *timestamp, *timestamp_type, *error;
-  int64_t *value_length, *key_length; /* -1: null */
-  int64_t *header_bytes;
-} columns;
+enum { /* columns with a number per record, one column after the other */
+  PLACE,
+  OFFSET,
+  TIMESTAMP,
+  TIMESTAMP_TYPE,
+  ERROR,
+  VALUE_START,
+  VALUE_LENGTH, /* -1: null */
+  KEY_START,
+  KEY_LENGTH, /* -1: null */
+  HEADER_BYTES,
+  BYTES /* of key, value and headers */
+};
 
 typedef struct { /* totals over all records */
   int64_t partitions, errors, value_bytes, null_values, key_bytes, null_keys, header_bytes;
@@ -127,34 +135,39 @@ static int64_t move_headers(const library *lib, message *m, growing *to) {
 
 /* Fills the columns of numbers and the totals of `count` messages. `found` has room for `count` partitions. Returns 0. If there is
  * not enough memory, it gives the messages back to librdkafka and returns -1. */
-int fetched_describe(const library *lib, message *const *messages, int64_t count, const columns *to, partition *found, sums *sum) {
+int fetched_describe(const library *lib, message *const *messages, int64_t count, int64_t *numbers, partition *found, sums *sum) {
   int64_t place = 0;
   int in_place = 1; /* whether values are where `has_none` expects them. The first message shows it */
   growing headers = {NULL, 0, 0};
   memset(sum, 0, sizeof *sum);
   for (int64_t i = 0; i < count; i++) {
     message *m = messages[i];
-    int type = 0;
-    to->place[i] = place = place_of(m, found, &sum->partitions, place);
-    to->offset[i] = m->offset;
-    to->timestamp[i] = lib->timestamp(m, &type);
-    to->timestamp_type[i] = type;
-    to->error[i] = m->error;
-    to->value_length[i] = m->value ? (int64_t)m->value_length : -1;
-    to->key_length[i] = m->key ? (int64_t)m->key_length : -1;
-    int none = !m->error && has_none(lib, m);
-    to->header_bytes[i] = m->error || (none && in_place && i) ? 0 : move_headers(lib, m, &headers);
-    if (to->header_bytes[i] < 0) {
+    int64_t *to = numbers + i; /* its number in the first column; the next column's is `count` further */
+    int64_t value = m->value ? (int64_t)m->value_length : 0, key = m->key ? (int64_t)m->key_length : 0;
+    int type = 0, none = !m->error && has_none(lib, m);
+    int64_t of_headers = m->error || (none && in_place && i) ? 0 : move_headers(lib, m, &headers);
+    if (of_headers < 0) {
       for (i = 0; i < count; i++) lib->destroy(messages[i]);
       free(headers.start);
       return -1;
     }
-    if (none && to->header_bytes[i]) in_place = 0;
+    if (none && of_headers) in_place = 0;
+    to[PLACE * count] = place = place_of(m, found, &sum->partitions, place);
+    to[OFFSET * count] = m->offset;
+    to[TIMESTAMP * count] = lib->timestamp(m, &type);
+    to[TIMESTAMP_TYPE * count] = type;
+    to[ERROR * count] = m->error;
+    to[VALUE_START * count] = sum->value_bytes;
+    to[VALUE_LENGTH * count] = m->value ? value : -1;
+    to[KEY_START * count] = sum->key_bytes;
+    to[KEY_LENGTH * count] = m->key ? key : -1;
+    to[HEADER_BYTES * count] = of_headers;
+    to[BYTES * count] = value + key + of_headers;
     sum->errors += m->error != 0;
-    if (m->value) sum->value_bytes += to->value_length[i];
-    else sum->null_values++;
-    if (m->key) sum->key_bytes += to->key_length[i];
-    else sum->null_keys++;
+    sum->value_bytes += value;
+    sum->null_values += !m->value;
+    sum->key_bytes += key;
+    sum->null_keys += !m->key;
   }
   sum->headers = headers.start;
   sum->header_bytes = (int64_t)headers.length;

@@ -33,7 +33,19 @@ FUNCTIONS = (  # the functions that `fetched.c` calls, in the order of its struc
     "rd_kafka_headers_destroy",
     "rd_kafka_message_destroy",
 )
-COLUMNS = ("place", "offset", "timestamp", "timestamp_type", "error", "value_length", "key_length", "header_bytes")
+COLUMNS = (  # the enum of `fetched.c`
+    "place",
+    "offset",
+    "timestamp",
+    "timestamp_type",
+    "error",
+    "value_start",
+    "value_length",
+    "key_start",
+    "key_length",
+    "header_bytes",
+    "bytes",
+)
 SUMS = ("partitions", "errors", "value_bytes", "null_values", "key_bytes", "null_keys", "header_bytes", "headers")
 _PARTITION = np.dtype([("topic", np.uintp), ("number", np.int64)])
 _POINTER = ctypes.c_void_p
@@ -51,6 +63,10 @@ class Copier:
             OSError: `fetched.c` is not compiled for this machine.
         """
         self._library = ctypes.CDLL(str(LIBRARY))
+        about = _POINTER, _POINTER, ctypes.c_int64
+        self._library.fetched_describe.argtypes = *about, _POINTER, _POINTER, _POINTER
+        self._library.fetched_take.argtypes = *about, _POINTER, _POINTER, _POINTER, _POINTER
+        self._library.fetched_take.restype = None
         self.functions = (_POINTER * len(FUNCTIONS))(*functions)
         self._topic_name = topic_name
 
@@ -62,10 +78,9 @@ class Copier:
         """
         count = len(messages)
         numbers = np.empty((len(COLUMNS), count), np.int64)
-        columns = (_POINTER * len(COLUMNS))(*(row.ctypes.data for row in numbers))
         found, sums = np.empty(count, _PARTITION), (ctypes.c_int64 * len(SUMS))()
-        about = self.functions, _POINTER(messages.ctypes.data), ctypes.c_int64(count)
-        if self._library.fetched_describe(*about, columns, _POINTER(found.ctypes.data), sums):
+        about = self.functions, messages.ctypes.data, count
+        if self._library.fetched_describe(*about, numbers.ctypes.data, found.ctypes.data, sums):
             raise MemoryError("there is not enough memory for the headers of the records")
         column, total = dict(zip(COLUMNS, numbers, strict=True)), dict(zip(SUMS, sums, strict=True))
         partitions = [  # read the names now: topics may be freed together with the messages
@@ -75,18 +90,17 @@ class Copier:
         values, keys, headers = (
             np.empty(total[name], np.uint8) for name in ("value_bytes", "key_bytes", "header_bytes")
         )
-        self._library.fetched_take(*about, sums, *(_POINTER(buffer.ctypes.data) for buffer in (values, keys, headers)))
-        sizes = column["value_length"].clip(0) + column["key_length"].clip(0) + column["header_bytes"]
+        self._library.fetched_take(*about, sums, *(buffer.ctypes.data for buffer in (values, keys, headers)))
         records = Records(
             partitions,
             column["place"],
             column["offset"],
             column["timestamp"],
             column["timestamp_type"],
-            _strings(keys, column["key_length"], total["null_keys"]),
-            _strings(values, column["value_length"], total["null_values"]),
-            _headers(headers, column["header_bytes"]),
-            sizes,
+            _strings(keys, column["key_start"], column["key_length"], total["null_keys"]),
+            _strings(values, column["value_start"], column["value_length"], total["null_values"]),
+            _headers(headers, column["header_bytes"]) if total["header_bytes"] else {},
+            column["bytes"],
         )
         return records, column["error"]
 
@@ -142,14 +156,13 @@ class Fetched:
         return records.take(errors == 0)
 
 
-def _strings(buffer: npt.NDArray[np.uint8], lengths: Ints, nulls: int) -> "Packed | list[bytes | None]":
-    """The strings that lie end to end in the buffer; a null has the length -1."""
+def _strings(buffer: npt.NDArray[np.uint8], starts: Ints, lengths: Ints, nulls: int) -> "Packed | list[bytes | None]":
+    """The strings in the buffer; a null has the length -1."""
     if not nulls:
-        return Packed(buffer, lengths.cumsum() - lengths, lengths)
+        return Packed(buffer, starts, lengths)
     if nulls == len(lengths):  # such as the keys of a producer that sets none
         return [None] * nulls
-    there = lengths.clip(0)
-    strings = Packed(buffer, there.cumsum() - there, there)
+    strings = Packed(buffer, starts, lengths.clip(0))
     return [None if length < 0 else string for string, length in zip(strings, lengths.tolist(), strict=True)]
 
 

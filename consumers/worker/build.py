@@ -22,7 +22,7 @@ from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.consumers.sink.delivery import AtLeastOnce, Delivery, LostBroker
 from millstream.consumers.sink.result_sink import Sink
-from millstream.consumers.sink.transactions import ExactlyOnce
+from millstream.consumers.sink.transactions import COMMIT_SETTLE_TIME, ExactlyOnce
 from millstream.consumers.sink.writer import Checkpoints, ResultSink, Writer
 from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.source.kafka_source import Source
@@ -186,12 +186,13 @@ def _decoding(decoder: BlockDecoder, shared: Shared, retry: Retry) -> IsolatingD
 
 def _writer(shared: Shared, sink: ResultSink, window: BatchWindow, shadows: "ShadowThread | None") -> Writer:
     settings = shared.settings
+    rest = COMMIT_SETTLE_TIME if settings.exactly_once else 0.0
     return Writer(
         shared.answers,
         sink=sink,
         budget=shared.budget,
         assignment=shared.assignment,
-        checkpoints=Checkpoints(settings.commit_every, MAX_UNCOMMITTED_SHARE, settings.exactly_once),
+        checkpoints=Checkpoints(settings.commit_every, MAX_UNCOMMITTED_SHARE, settings.exactly_once, rest),
         window=window,
         offer=shadows.offer if shadows else None,
     )
