@@ -216,21 +216,23 @@ class Source:
     def _consume(self, limit: int, timeout: float, window: BatchWindow | None) -> tuple[Records, float]:
         """Read records from the client. Returns them, and when the first was read."""
         records, came = self._reader.consume(limit, 0), time.monotonic()
-        if waits := not records:  # wait for one record: for more, the client would wait until it has all of them
+        if not records:  # wait for one record: for more, the client would wait until it has all of them
             records, came = self._reader.consume(1, timeout), time.monotonic()
         if not records or window is None:
             return records, came
         window.note(came, len(records))
-        parts = [records]
-        for end in window.lingers(came) if waits else []:
-            left = max(min(limit, window.enough) - sum(map(len, parts)), 0)
+        parts, enough = [records], min(limit, window.enough)
+        if len(records) >= enough:
+            return records, came
+        for end in window.lingers(came):
+            left = max(enough - sum(map(len, parts)), 0)
             more = self._reader.consume(left, max(came + end - time.monotonic(), 0))
             if more:
                 window.note(came + end, len(more))
                 parts.append(more)
         have = sum(map(len, parts))
         # A full batch waits for no more records. Those that are there join it, because two polls cost more than one.
-        if waits and window.enough <= have < limit and (more := self._reader.consume(limit - have, 0)):
+        if enough <= have < limit and (more := self._reader.consume(limit - have, 0)):
             parts.append(more)
         return Records.concat(parts), came
 

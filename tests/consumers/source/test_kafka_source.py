@@ -676,13 +676,31 @@ def test_a_batch_that_is_full_brings_the_records_that_are_there(monkeypatch: pyt
     assert asked[-1] == (6, 0)
 
 
-def test_records_that_are_there_are_not_held_back_for_others() -> None:
+def test_records_that_fill_a_batch_are_not_held_back_for_others() -> None:
     reading = Reading({A: 2}).assigned(A)
     reading.consumer.calls.clear()
-    window = NotingWindow(5.0)
+    window = NotingWindow(5.0, enough=2)
     assert len(rows(reading.source.poll(10, 0.5, window))) == 2
     assert [records for _, records in window.noted] == [2]
     assert reading.consumer.calls.count("consume") == 1
+
+
+def test_a_few_records_that_are_there_bring_those_that_come_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = Reading({A: 1}).assigned(A)
+    asked: list[tuple[int, float]] = []
+    consume = reading.consumer.consume
+
+    def one_more(limit: int, timeout: float) -> list[Message | Event]:
+        asked.append((limit, timeout))
+        reading.consumer.logs[A] += timeout > 0
+        return consume(limit, timeout)
+
+    monkeypatch.setattr(reading.consumer, "consume", one_more)
+    window = NotingWindow(0.005, enough=4)
+    polled = reading.source.poll(10, 0.5, window)
+    assert rows(polled) == [(A, offset) for offset in range(3)]
+    assert [records for _, records in window.noted] == [1, 1, 1]
+    assert [limit for limit, _ in asked] == [10, 3, 2]
 
 
 # What ends the worker, and what does not.
