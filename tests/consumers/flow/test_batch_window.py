@@ -155,7 +155,7 @@ def publishing(lead: float) -> BatchWindow:
     """One whose results are published at 100.02 s, and every 0.02 s; a batch takes `lead` seconds to be written."""
     window = BatchWindow(0.005)
     for _ in range(200):
-        window.note_written(lead)
+        window.note_written(50.0, 50.0 + lead)
     window.note_publication(100.0, 0.02)
     return window
 
@@ -192,6 +192,39 @@ def test_results_that_take_longer_than_the_time_between_two_publications_do_not_
     assert window.closes(100.001) == pytest.approx(100.006)
 
 
+def test_batch_waits_while_a_publication_that_takes_longer_than_the_time_between_two_is_not_over() -> None:
+    """Until then its results could not be written, and events that come meanwhile would miss it."""
+    window = publishing(0.003)
+    window.note_published(100.03)
+    assert window.closes(100.001) == pytest.approx(100.027)
+
+
+def test_batch_waits_for_a_publication_that_takes_as_long_as_those_before_it() -> None:
+    window, now = publishing(0.003), 100.0
+    for _ in range(200):
+        window.note_published(now + 0.03)
+        now += 0.03
+        window.note_publication(now, 0.02)
+    assert window.closes(now + 0.001) == pytest.approx(now + 0.027, abs=1e-6)
+
+
+def test_publication_that_is_soon_over_does_not_come_sooner_than_the_time_between_two() -> None:
+    window = publishing(0.003)
+    window.note_published(100.004)
+    assert window.closes(100.001) == pytest.approx(100.017)
+
+
+def test_results_that_had_to_wait_for_a_publication_do_not_make_the_next_batches_close_sooner() -> None:
+    window, now = publishing(0.003), 100.0
+    for _ in range(200):
+        window.note_published(now + 0.03)
+        window.note_written(now + 0.005, now + 0.033)  # closed during a publication, and written 3 ms after its end
+        now += 0.033
+        window.note_publication(now, 0.02)
+    window.note_published(now + 0.01)
+    assert window.closes(now + 0.001) == pytest.approx(now + 0.017)
+
+
 def test_reader_passes_records_on_shortly_before_their_batch_closes() -> None:
     window = publishing(0.003)
     *_, last = window.lingers(100.001)
@@ -211,7 +244,7 @@ def test_reader_waits_for_no_publication_that_is_over() -> None:
 @given(st.floats(0, 0.1), st.floats(0.001, 1), st.floats(-2, 2), st.floats(-2, 2))
 def test_reader_never_lingers_for_long(lead: float, every: float, closed: float, came: float) -> None:
     window = BatchWindow(0.005)
-    window.note_written(lead)
+    window.note_written(-9.0, lead - 9.0)
     window.note_publication(0.0, every)
     window.note_closed(closed)
     lingers = list(window.lingers(came))
@@ -224,7 +257,7 @@ def test_batch_waits_for_its_window_and_for_two_publications_at_most(
     lead: float, every: float, closed: float, arrived: float
 ) -> None:
     window = BatchWindow(0.005)
-    window.note_written(lead)
+    window.note_written(-9.0, lead - 9.0)
     window.note_publication(0.0, every)
     window.note_closed(closed)
     assert arrived + window.length <= window.closes(arrived) <= max(arrived + window.length, 2 * every)
@@ -232,6 +265,6 @@ def test_batch_waits_for_its_window_and_for_two_publications_at_most(
 
 def test_results_that_are_readable_at_once_wait_for_no_publication() -> None:
     window = BatchWindow(0.005)
-    window.note_written(0.003)
+    window.note_written(99.0, 99.003)
     window.note_closed(100.0)
     assert window.closes(100.001) == pytest.approx(100.006)

@@ -178,7 +178,7 @@ class Member:
             sink=Sink(self.delivery, OUTPUTS, assignment=self.assignment, metrics=Metrics("p")),
             budget=InFlightBudget(1 << 30, 1 << 40),
             assignment=self.assignment,
-            checkpoints=Checkpoints(FOREVER, 5 / (1 << 30), exactly_once),
+            checkpoints=Checkpoints(FOREVER, 5 / (1 << 30), exactly_once, 0.0),
             window=BatchWindow(0.0),
         )
 

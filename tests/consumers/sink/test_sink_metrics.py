@@ -217,7 +217,7 @@ def test_writer_ends_at_such_an_event_and_nothing_behind_it_counts() -> None:
         sink=own.sink,
         budget=budget,
         assignment=assignment,
-        checkpoints=Checkpoints(0.0, 0.0, publish=False),
+        checkpoints=Checkpoints(0.0, 0.0, publish=False, rest=0.0),
         window=BatchWindow(0.0),
     )
     with pytest.raises(EventRefused, match="offset 3 of in/0"):

@@ -91,15 +91,19 @@ class NotingWindow(BatchWindow):
         self.reported: list[float] = []
         self.written: list[float] = []
         self.publications: list[float] = []
+        self.writable: list[float] = []
 
     def report(self, seconds: float) -> None:
         self.reported.append(seconds)
 
-    def note_written(self, seconds: float) -> None:
-        self.written.append(seconds)
+    def note_written(self, closed: float, now: float) -> None:
+        self.written.append(now - closed)
 
     def note_publication(self, now: float, every: float) -> None:
         self.publications.append(now + every)
+
+    def note_published(self, writable: float) -> None:
+        self.writable.append(writable)
 
 
 class NotingAssignment(Assignment):
@@ -150,7 +154,7 @@ class Stage:
             sink=cast("Sink", self.sink),
             budget=self.budget,
             assignment=self.assignment,
-            checkpoints=Checkpoints(every, records / EVENTS, publish=transactional),
+            checkpoints=Checkpoints(every, records / EVENTS, publish=transactional, rest=0.25),
             window=self.window,
             offer=offer,
         )
@@ -371,11 +375,13 @@ def test_time_until_results_can_be_read_is_reported(
     assert stage.window.reported == seconds
 
 
-@pytest.mark.parametrize(("transactional", "publications"), [(False, []), (True, [105.0, 107.0])])
+@pytest.mark.parametrize(
+    ("transactional", "publications", "writable"), [(False, [], []), (True, [105.0, 107.0], [102.25, 104.25])]
+)
 def test_window_is_told_when_results_written_from_now_on_are_published(
-    monkeypatch: pytest.MonkeyPatch, transactional: bool, publications: list[float]
+    monkeypatch: pytest.MonkeyPatch, transactional: bool, publications: list[float], writable: list[float]
 ) -> None:
-    """Before the checkpoint, in which events go on coming: here they begin at 101 and 103 s."""
+    """Before the checkpoint, in which events go on coming, and after it: here they last from 101 and 103 s for a second."""
     sink = TickingSink(Clock(monkeypatch), write=1.0, checkpoint=1.0)
     closed = [one._replace(batch=one.batch._replace(closed=99.0)) for one in (answered("ee"), answered("e", 2))]
     barriers = [Barrier(threading.Event()) for _ in closed]
@@ -383,6 +389,7 @@ def test_window_is_told_when_results_written_from_now_on_are_published(
     stage = Stage([*messages, None], sink=sink, transactional=transactional, every=4.0)
     stage.writer.run()
     assert stage.window.publications == publications
+    assert stage.window.writable == writable
     assert stage.window.written == [2.0, 4.0]
 
 
