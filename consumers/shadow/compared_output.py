@@ -32,6 +32,7 @@ def check_compared_output(pipeline: Pipeline, models: Sequence[ModelVersion]) ->
         PlanError: naming the model, and the outputs that there are.
     """
     compared_classes_of(pipeline)
+    _check_order(pipeline, models)
     names = [{name for output in model.signature.outputs for name in output.names} for model in models]
     _check_name(pipeline, models, names)
     if not set.intersection(*names):
@@ -101,6 +102,19 @@ def _check_name(pipeline: Pipeline, models: Sequence[ModelVersion], names: Seque
                 f"{model.place} doesn't have.{meant(wanted, there)} It has {_listed(there)}; outputs of all: {_listed(common)}. "
                 f"Name one of these."
             )
+
+
+def _check_order(pipeline: Pipeline, models: Sequence[ModelVersion]) -> None:
+    """A label may be the index of a class, which would stand for another class if the file had another order."""
+    written = pipeline.comparison.classes or ()
+    for model in models:
+        for output in model.signature.outputs:
+            if tuple(output.classes) != written and sorted(output.classes) == sorted(written):
+                raise PlanError(
+                    f"{pipeline.at('comparison', 'classes')}: expected the classes in the order of the model's scores, found "
+                    f"{', '.join(written)}; {model.place} has {', '.join(output.classes)}. Leave `classes` out: then those of "
+                    f"config.yaml are taken."
+                )
 
 
 def _check_classes(

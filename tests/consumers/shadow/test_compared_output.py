@@ -122,6 +122,17 @@ def test_classes_that_nobody_names_are_asked_for(tmp_path: Path) -> None:
         compared_classes_of(comparing(tmp_path, task="multiclass"))
 
 
+def test_classes_in_another_order_than_the_model_s_are_refused(tmp_path: Path) -> None:
+    """A label that is an index would count for another class."""
+    (tmp_path / "models").mkdir()
+    model = predicting(tmp_path / "models", "return {}", config=THREE)
+    check_compared_output(comparing(tmp_path, task="multiclass", classes=PETS), [model, model])
+    with pytest.raises(
+        PlanError, match=r"comparison\.classes: .*, found cat, bird, dog; .* has bird, cat, dog\. Leave"
+    ):
+        check_compared_output(comparing(tmp_path, task="multiclass", classes=["cat", "bird", "dog"]), [model, model])
+
+
 @pytest.mark.parametrize(
     ("section", "said"),
     [
