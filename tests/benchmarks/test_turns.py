@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.progress import Sample
-from benchmarks.turns import Turn, table, turn_of
+from benchmarks.turns import Steady, Turn, latency_table, table, turn_of
 
 
 def test_turn_ends_with_the_last_prediction_that_could_be_read() -> None:
@@ -29,3 +29,12 @@ def test_error_of_the_ratio_is_that_of_its_mean() -> None:
     rounds = [Turn(100.0, 1.0)] * 4
     other = [Turn(100.0 * factor, 1.0) for factor in (0.9, 1 / 0.9, 0.9, 1 / 0.9)]
     assert "| other | 101 | 1.000 ± 0.061 |" in table(["one", "other"], [rounds, other])
+
+
+def test_latencies_are_compared_round_by_round() -> None:
+    one = [Steady(10.0, 20.0, 30.0, 200.0), Steady(20.0, 40.0, 60.0, 400.0)]
+    other = [Steady(5.0, 10.0, 15.0, 300.0), Steady(10.0, 20.0, 30.0, 600.0)]
+    assert latency_table(["one", "other"], [one, other]).splitlines()[2:] == [
+        "| one | 15.0 | 30.0 | 45.0 | 1.000 ± 0.000 | 300 | 1.000 ± 0.000 |",
+        "| other | 7.5 | 15.0 | 22.5 | 0.500 ± 0.000 | 450 | 1.500 ± 0.000 |",
+    ]
