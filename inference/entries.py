@@ -6,29 +6,33 @@ from pathlib import Path, PurePosixPath
 from millstream.inference.errors import ModelConfigError
 from millstream.schemas.wording import shown
 
+_AS_LIST = " If the empty text is an entry, write the entries as a list in config.yaml, with '' for it."
 Entries = str | Sequence[object]
 """The name of a file with one entry per line, or the entries."""
 
 
-def read_entries(given: Entries, folder: Path, place: str) -> tuple[str, ...]:
+def read_entries(given: Entries, folder: Path, place: str, *, empty_text: bool = False) -> tuple[str, ...]:
     """The entries, in their order.
 
     Args:
         given: the option's value.
         folder: the model's, which has the file.
         place: the option's, for messages.
+        empty_text: whether an entry of a list may be empty. In a file, it looks like a line that is empty by mistake.
 
     Raises:
         ModelConfigError: the file can't be read, or an entry is empty, not a text, or there twice.
     """
     if isinstance(given, str):
-        return _checked(_lines(file_beside(given, folder, place), place), place, "line")
+        return _checked(
+            _lines(file_beside(given, folder, place), place), place, "line", advice=_AS_LIST if empty_text else ""
+        )
     for entry in given:
         if isinstance(entry, bool) or not isinstance(entry, str | int):
             raise ModelConfigError(
                 f"{place}: expected texts or whole numbers, found {shown(entry)}. Put a text such as no in quotes."
             )
-    return _checked([str(entry) for entry in given], place, "entry")
+    return _checked([str(entry) for entry in given], place, "entry", empty_text=empty_text)
 
 
 def file_beside(name: str, folder: Path, place: str) -> Path:
@@ -58,14 +62,16 @@ def _lines(path: Path, place: str) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-def _checked(entries: Sequence[str], place: str, unit: str) -> tuple[str, ...]:
-    """The entries. `unit`: what messages count."""
+def _checked(
+    entries: Sequence[str], place: str, unit: str, *, empty_text: bool = False, advice: str = ""
+) -> tuple[str, ...]:
+    """The entries. `unit`: what messages count. `advice`: on an empty entry."""
     if not entries:
         raise ModelConfigError(f"{place}: expected at least one entry, found none.")
     first: dict[str, int] = {}
     for number, entry in enumerate(entries, start=1):
-        if not entry:
-            raise ModelConfigError(f"{place}: expected an entry at {unit} {number}, found an empty text.")
+        if not entry and not empty_text:
+            raise ModelConfigError(f"{place}: expected an entry at {unit} {number}, found an empty text.{advice}")
         if first.setdefault(entry, number) != number:
             raise ModelConfigError(
                 f"{place}: expected each entry once, found {shown(entry)} at {unit} {first[entry]} and at {unit} {number}. "

@@ -122,7 +122,7 @@ def _conversion(entry: InputMapping, options: FieldOptions, place: Place, folder
     if options.tokenizer is not None:
         return Conversion(splitter=_tokenizer(entry, options.tokenizer, options.missing, place, folder))
     if options.vocabulary is not None:
-        entries = read_entries(options.vocabulary, folder, place("vocabulary"))
+        entries = read_entries(options.vocabulary, folder, place("vocabulary"), empty_text=True)
         _check_index(options.missing, entries, place("missing"))
         _need_number(entry.dtype, place("vocabulary"), "a vocabulary makes an index of a value")
         source = str(folder / options.vocabulary) if isinstance(options.vocabulary, str) else place("vocabulary")

@@ -13,6 +13,7 @@ from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.decoded import Decoder
 from millstream.schemas.decoding import open_decoder
 from millstream.schemas.errors import ContradictingPaths
+from millstream.schemas.json.untyped import place_of
 from millstream.schemas.lookup_columns import looked_up
 from millstream.schemas.paths import parse_path
 from millstream.schemas.store import Schema, SchemaStore
@@ -131,25 +132,33 @@ class PathTypes:
                 self._add(option, path, LEAVES[stated])
             elif self._schema is not None:
                 self.types.setdefault(path, "string")  # of no use: the schema has the type
-            elif path not in self.types:
+            elif path not in self.types and not self._add_item(path):
                 unknown.append(path)
         if unknown:
             raise PlanError(self._without_type(unknown))
         return {path: self.types[path] for path in included}
+
+    def _add_item(self, path: str) -> bool:
+        """Add a path to items of a list if the type of other items is known: all items have one type. Returns whether it is."""
+        place = place_of(parse_path(path))
+        type_ = next((known for other, known in self.types.items() if place_of(parse_path(other)) == place), None)
+        if type_ is not None:
+            self.types[path] = type_
+        return type_ is not None
 
     def _without_type(self, unknown: Sequence[str]) -> str:
         """The message about fields of `output.include` whose type nothing says."""
         included = self._pipeline.output.include
         named = ", ".join(f"`{path}`" for path in unknown)
         written = ", ".join(
-            f"{_key(path)}: {stated or _STATED.get(self.types.get(path, ''), 'text')}"
+            f"{_key(path)}: {stated or _STATED.get(self.types.get(path, ''), 'TYPE')}"
             for path, stated in included.items()
         )
         these = "this field" if len(unknown) == 1 else "these fields"
         return (
             f"{self._pipeline.at(*included_at(self._pipeline, unknown[0]))}: expected the type of {named}, because the events "
-            f"have no schema and the model doesn't read {these}; found none. Write include: {{{written}}}. The type of "
-            f"{these} is one of {', '.join(LEAVES)}."
+            f"have no schema and the model doesn't read {these}; found none. Write include: {{{written}}}, and for TYPE what the "
+            f"events have there: {', '.join(LEAVES)}."
         )
 
     def _refuse_container(self, path: str, place: str) -> None:
@@ -193,10 +202,12 @@ class PathTypes:
         other = next(use for use in uses if both_take(use.type, wanted) is None)
         advice = "Let one of them read another field."
         if option[:2] == ("output", "include") and all(use.takes_cast or both_take(use.type, "mixed") for use in uses):
-            advice = (
-                f"Write `any` in both places: `type: any` beside the field in the mapping, and `{_key(path)}: any` here. Or let "
-                "one of them read another field."
-            )
+            advice = f"Write `{_key(path)}: {_STATED[other.type]}` here."
+            if other.type != "mixed":
+                advice += (
+                    f" If the events have both types there, write `any` in both places: `type: any` beside the field in the "
+                    f"mapping, and `{_key(path)}: any` here."
+                )
         return (
             f"{self._pipeline.at(*option)}: expected one type of field `{path}` for all that read it, found {_WORDS[wanted]} "
             f"for `{dotted(option)}` and {_WORDS[other.type]} for {other.name}. {advice}"

@@ -96,12 +96,12 @@ class Found:
     @property
     def varies(self) -> bool:
         """Whether there are several different texts that aren't empty."""
-        return len(self.categories) > 1
+        return len([text for text in self.categories if text]) > 1
 
     @property
     def categories(self) -> list[str]:
         """The different texts, sorted."""
-        return sorted(filter(None, map(str, self.values)))
+        return sorted(map(str, self.values))
 
     @property
     def malformed(self) -> list[str]:

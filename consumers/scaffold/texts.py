@@ -99,7 +99,7 @@ def vocabulary_files(inputs: Sequence[InputGuess]) -> dict[str, str]:
     for one in (one for entry in inputs for one in entry.fields):
         vocabulary = one.options.get("vocabulary", ())
         # A file has one entry per line.
-        if len(vocabulary) > MAX_INLINE and not any("\n" in text or "\r" in text for text in vocabulary):
+        if len(vocabulary) > MAX_INLINE and not any(not text or "\n" in text or "\r" in text for text in vocabulary):
             path = one.options["field"]
             plain = "".join(character if character.isalnum() else "_" for character in path)[:MAX_NAME]
             taken = f"{plain}.txt" in files.values()

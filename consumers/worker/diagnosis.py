@@ -85,8 +85,9 @@ def _check_types(
     with problems:
         paths = PathTypes(pipeline, reader, primary)
         paths.add_options(models)
-        with problems:
-            paths.include()
+        if primary:  # otherwise the types of the fields that it reads aren't known
+            with problems:
+                paths.include()
         decoder = paths.open_decoder(store)
         with problems:
             of_lookups = columns_of_lookups(open_lookups(pipeline, models))

@@ -84,8 +84,13 @@ def _contradiction(first: Path, of_first: str, second: Path, of_second: str) -> 
     )
 
 
+def place_of(path: Path) -> _Place:
+    """The steps to a value, the same for all items of a list."""
+    return tuple(step if isinstance(step, str) else Every.ITEM for step in path.steps)
+
+
 def _places(path: Path, leaf: str) -> Iterator[tuple[_Place, str]]:
-    steps = tuple(step if isinstance(step, str) else Every.ITEM for step in path.steps)
+    steps = place_of(path)
     for count in range(1, len(steps)):
         yield steps[:count], "object" if isinstance(steps[count], str) else "array"
     yield steps, leaf

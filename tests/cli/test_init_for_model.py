@@ -168,7 +168,7 @@ def test_odd_names_and_values_are_written_so_that_they_are_read_again(tmp_path: 
     assert "event_time" not in pipeline["input"]
     x, d, zipped = (entry["fields"] for entry in config["inputs"])
     assert x == ['["a.b"]', {"field": "c", "type": "text"}]
-    assert d == [{"field": "d", "vocabulary": ["yes"]}]
+    assert d == [{"field": "d", "vocabulary": ["", "yes"]}]
     assert zipped == ["zip"]
 
 
@@ -924,9 +924,9 @@ def test_item_of_a_list_is_a_hint_for_an_input_of_one_element_and_that_of_its_na
 
 
 def test_text_is_a_hint_for_a_number_with_its_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    events = [{"carrier": ("ups", "dhl")[number % 2], "weight": number} for number in range(4)]
+    events = [{"carrier": ("ups", "dhl", "")[number % 3], "weight": number} for number in range(6)]
     config = unsure(tmp_path, [("X", TensorProto.FLOAT, [2])], events)
-    feature = '{field: "carrier", vocabulary: ["dhl", "ups"]}'
+    feature = '{field: "carrier", vocabulary: ["", "dhl", "ups"]}'
     assert f"these fit, too: {feature}\n" in config
     assert f"- carrier: text; as a feature: {feature}\n" in capsys.readouterr().out
 

@@ -261,6 +261,13 @@ def reading_one(tmp_path: Path, field: str, events: list[dict[str, Any]]) -> tup
     return config, file, service.file
 
 
+def test_the_empty_text_can_be_an_entry_of_a_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    field = "{field: x, vocabulary: [a, '', b], missing: 7}"
+    _, events, pipeline = reading_one(tmp_path, field, [{"x": "b"}, {"x": ""}, {"x": None}, {"x": "a"}])
+    found = predicted(capsys, str(pipeline), str(events))
+    assert [one["outputs"]["y"] for one in found] == [2, 1, 7, 0]
+
+
 TO_NUMBERS = "`type: any` beside the field takes numbers, true and false, also as text;"
 
 
@@ -442,9 +449,11 @@ def test_included_field_that_fills_a_tensor_is_told_to_have_the_type_in_both_pla
     assert [*re.findall(r"or `(\w+)` in both places", said)] == ([given] if given else [])
     write("any", stated)
     assert cli.run(["check", str(file), "--offline"]) == 1
-    assert "Write `any` in both places: `type: any` beside the field in the mapping, and `x: any` here." in "".join(
-        capsys.readouterr()
-    )
+    assert "Write `x: any` here.\n" in "".join(capsys.readouterr())
+    write(None, "number" if dtype == "string" else "text")
+    assert cli.run(["check", str(file), "--offline"]) == 1
+    both_types = f"Write `x: {stated}` here. If the events have both types there, write `any` in both places: `type: any` beside "
+    assert both_types in "".join(capsys.readouterr())
     for both in filter(None, ("any", given)):
         write(both, both)
         predicted(capsys, str(file), str(events))

@@ -107,7 +107,7 @@ CASTS += [
     Case(Cast("any", "boolean"), "int64", INTS, lambda v, _: boolean_of_number(v), "bool"),
     Case(Cast("any", "number"), "boolean", st.booleans(), lambda v, _: float(v), "float64"),
 ]
-ENTRIES = ("no", "se", "7", "-3", "007", "é", str(2**63), str(-(2**63)))
+ENTRIES = ("no", "se", "7", "-3", "007", "é", "", str(2**63), str(-(2**63)))
 VALUES_OF_ENTRIES = st.sampled_from(ENTRIES) | st.text(max_size=2)
 NUMBERS_OF_ENTRIES = st.sampled_from([7, -3, 8, -(2**63), 2**63 - 1]) | INTS
 

@@ -306,13 +306,21 @@ def test_message_about_included_fields_without_a_type_names_all_fields_with_the_
     with pytest.raises(PlanError, match=re.escape(says)) as raised:
         plan_without_schema(folders[0], config, output={"format": "json", "include": listed}, **sections)
     written = (
-        "{id: any, x: number, country: text, n: int, ok: boolean, city: text, tier: any, mixed: any, "
-        '"tags[]": number, "names[]": text}'
+        "{id: any, x: number, country: TYPE, n: int, ok: boolean, city: text, tier: any, mixed: any, "
+        '"tags[]": number, "names[]": TYPE}'
     )
-    assert f"Write include: {written}. The type of these fields is one of text, int," in str(raised.value)
-    include = yaml.safe_load(written)
+    assert f"Write include: {written}, and for TYPE what the events have there: text, int," in str(raised.value)
+    include = yaml.safe_load(written.replace("TYPE", "text"))
     plan = plan_without_schema(folders[1], config, output={"format": "json", "include": include}, **sections)
     assert [*plan.included] == listed
+
+
+def test_included_items_of_a_list_have_the_type_of_those_that_the_model_reads(tmp_path: Path) -> None:
+    config = "inputs:\n  - {tensor: x, fields: ['a[0]', 'a[1]'], dtype: float32}\noutputs: [{tensor: y}]"
+    plan = plan_without_schema(
+        tmp_path, config, output={"format": "json", "include": ["a[]"]}, input={"format": "json", "event_id": "id"}
+    )
+    assert [*plan.included] == ["a[]"]
 
 
 def test_included_field_is_reported_only_by_its_one_use_and_only_where_predictions_are_written(tmp_path: Path) -> None:
