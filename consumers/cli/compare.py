@@ -74,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         _compare(pipeline, metrics, health)
     finally:
+        metrics.warnings.say_all()
         if server is not None:
             server.close()
     log.info("stopped: all its state is in Kafka")

@@ -69,7 +69,7 @@ class ComparisonMetrics(PipelineMetrics):
 
     def __init__(self, pipeline: str) -> None:
         super().__init__(pipeline, ALL)
-        self._warnings = SeldomWarnings()
+        self.warnings = SeldomWarnings()  # of records that are left out
         # Create each series with 0: if a series started at its first count, `rate` would miss that count.
         for reason in REASONS:
             self.count(LEFT_OUT, 0, reason)
@@ -82,7 +82,7 @@ class ComparisonMetrics(PipelineMetrics):
         """Count records that are left out. If there is an example, log a warning, at most once a minute."""
         self.count(LEFT_OUT, count, reason)
         if count and example is not None:
-            self._warnings.warn(Kind(f"record left out ({reason})", f"records left out ({reason})"), count, example)
+            self.warnings.warn(Kind(f"record left out ({reason})", f"records left out ({reason})"), count, example)
 
 
 def metrics_markdown() -> str:

@@ -88,6 +88,7 @@ class Updates:
         """Update until the app stops."""
         while not self._streams.faust.should_stop:
             await self._streams.faust.sleep(self._pipeline.comparison.update_every)
+            self._metrics.warnings.catch_up()
             if self._streams.faust.rebalancing or self._streams.faust.should_stop:
                 continue
             started = time.monotonic()

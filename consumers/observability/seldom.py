@@ -46,11 +46,17 @@ class SeldomWarnings:
         for kind in list(self._examples):  # nearly always empty
             self._say_if_due(kind)
 
+    def say_all(self) -> None:
+        """Say what was counted since the last lines, at the end."""
+        for kind in list(self._examples):
+            self._say(kind)
+
     def _say_if_due(self, kind: Kind) -> None:
-        now = self._clock()
-        if now - self._said.get(kind, -self._interval) < self._interval:
-            return
-        self._said[kind] = now
+        if self._clock() - self._said.get(kind, -self._interval) >= self._interval:
+            self._say(kind)
+
+    def _say(self, kind: Kind) -> None:
+        self._said[kind] = self._clock()
         example = printable(str(self._examples.pop(kind))[:MAX_EXAMPLE_LENGTH])
         count = self._count.pop(kind)
         log.warning("%d %s, such as: %s", count, kind.one if count == 1 else kind.many, example)

@@ -72,6 +72,6 @@ def _onnx(path: Path) -> ModelFile:
     if odd is not None and "seq" in odd.type:
         raise WorkerError(
             f"{path}: output {odd.name} is a list of maps, which no prediction can hold. Convert the model with "
-            f"`options={{'zipmap': False}}` (skl2onnx, onnxmltools)."
+            f"`options={{'zipmap': False}}` (skl2onnx's to_onnx) or `zipmap=False` (onnxmltools' convert_lightgbm)."
         )
     return ModelFile(path, "model.onnx", inputs, [entry.name for entry in outputs])

@@ -42,8 +42,8 @@ def tensors_of(file: Path, instead: str) -> tuple[list[OnnxInput], list[str]]:
     outputs = [entry.name for entry in session.get_outputs() if entry.type.startswith("tensor(")]
     if not outputs:
         raise ModelConfigError(
-            f"{file}: expected an output that is a tensor, found none. Convert the model without maps (scikit-learn's converter: "
-            f"`zipmap` False)."
+            f"{file}: expected an output that is a tensor, found none. Convert the model without maps: "
+            f"`options={{'zipmap': False}}` (skl2onnx's to_onnx), `zipmap=False` (onnxmltools' convert_lightgbm)."
         )
     return inputs, outputs
 

@@ -112,5 +112,6 @@ def check_outputs(model: ModelVersion, session: ort.InferenceSession) -> None:
         if not own[entry.tensor].startswith("tensor("):
             raise ModelConfigError(
                 f"{model.place}: the output `{entry.tensor}` is {own[entry.tensor]} in the model, but a prediction takes a "
-                f"tensor. Convert the model without it (scikit-learn's converter: `zipmap` False)."
+                f"tensor. Convert the model without it: `options={{'zipmap': False}}` (skl2onnx's to_onnx), `zipmap=False` "
+                "(onnxmltools' convert_lightgbm)."
             )

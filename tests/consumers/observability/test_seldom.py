@@ -46,3 +46,13 @@ def test_what_was_held_back_is_said_once_the_time_has_come(caplog: pytest.LogCap
         "3 bad records, such as: x",
         "1876 bad records, such as: y",
     ]
+
+
+def test_what_was_held_back_is_said_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    warnings = SeldomWarnings(lambda: 1000.0)
+    with caplog.at_level(logging.WARNING):
+        warnings.warn(BAD, 4, "x")
+        warnings.warn(BAD, 1139, "y")
+        warnings.say_all()
+        warnings.say_all()
+    assert [record.getMessage() for record in caplog.records][1:] == ["1139 bad records, such as: y"]
