@@ -50,9 +50,8 @@ class BatchWindow:
         self._least = 0.0  # seconds between two publications, at least
         self._every = 0.0  # seconds between two publications
         self._closed = float("-inf")  # when the last batch was closed
-        self._lead = (
-            0.0  # mean seconds from closing a batch to writing it, without those in which nothing could be written
-        )
+        # Mean seconds from closing a batch to writing it, without those in which nothing could be written.
+        self._lead = 0.0
         self._after: deque[float] = deque(maxlen=P99_SAMPLES)
         self._unlearnt = 0
 

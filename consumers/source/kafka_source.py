@@ -180,8 +180,8 @@ class Source:
     def poll(self, limit: int, timeout: float, window: BatchWindow | None = None) -> FetchedBatch | None:
         """Read up to `limit` records. If there are none, wait up to `timeout` seconds for one.
 
-        With a window, a record that the worker had to wait for also waits here for the next ones. This saves CPU, because each
-        poll with records wakes two other threads.
+        With a window, records wait here for the next ones, unless they fill a batch. This saves CPU, because each poll with
+        records wakes two other threads.
 
         Raises:
             WorkerError: a topic or the group can't be read at all, or the client finds no broker any more.
