@@ -66,6 +66,10 @@ class Load:
     values: list[bytes]  # wire format: zero byte, schema ID, Avro body
     headers: list[tuple[str, str | bytes | None]] | None = None  # every event has these headers
 
+    def part(self, first: int, last: int) -> Load:
+        """The events from `first` on, up to `last`, without it."""
+        return Load(self.keys[first:last], self.values[first:last], self.headers)
+
 
 def flights_events(count: int, seed: int) -> Load:
     """Real departures of September to December 2013, in rounds, from a seeded position on. After 109,920 events, IDs repeat.

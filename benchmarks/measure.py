@@ -69,7 +69,7 @@ def split(workload: Workload, load: Load, events: int) -> Backlog:
     """A backlog of this many events, after a tenth as many to warm up, and then the events at a fixed rate."""
     warm, later = events // 10, workload.rate * workload.seconds
     bounds = pairwise((0, warm, warm + events, warm + events + later))
-    return Backlog(workload, *(Load(load.keys[a:b], load.values[a:b], load.headers) for a, b in bounds))
+    return Backlog(workload, *(load.part(*ends) for ends in bounds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,11 +292,15 @@ _PARSED = fastavro.parse_schema(PREDICTION.definition)
 
 def _latency(bootstrap: str, backlog: Backlog, job: Job) -> Latency | None:
     """None where it does not keep up with the rate."""
-    workload = backlog.workload
-    ids = [workload.id_of(value) for value in backlog.later.values]
-    topics = (job.input, job.output)
     try:
-        return measure(bootstrap, topics, backlog.later, workload.rate, lambda m: workload.id_of(m.value() or b""), ids)
+        return latency_of(bootstrap, backlog.workload, backlog.later, job)
     except TimeoutError as error:
-        print(f"{job.group} at {workload.rate} events/s: {error}", file=sys.stderr)
+        print(f"{job.group} at {backlog.workload.rate} events/s: {error}", file=sys.stderr)
         return None
+
+
+def latency_of(bootstrap: str, workload: Workload, load: Load, job: Job) -> Latency:
+    """Measure a running peer with these events, at the workload's rate. Raises TimeoutError if predictions are missing."""
+    ids = [workload.id_of(value) for value in load.values]
+    topics = (job.input, job.output)
+    return measure(bootstrap, topics, load, workload.rate, lambda m: workload.id_of(m.value() or b""), ids)

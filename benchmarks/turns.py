@@ -27,9 +27,8 @@ import numpy as np
 from benchmarks.broker import real_broker
 from benchmarks.environments import ROOT
 from benchmarks.errors import LeftOutError, NoBrokerError, PeerFailedError
-from benchmarks.latency import measure
-from benchmarks.load import Load, write_held_load
-from benchmarks.measure import PARTITIONS, Ends, Watch, delete_topics, job_of, started
+from benchmarks.load import write_held_load
+from benchmarks.measure import PARTITIONS, Ends, Watch, delete_topics, job_of, latency_of, started
 from benchmarks.peers.known import PEERS
 from benchmarks.workloads import SEED, workload
 from tests.broker.clients import create_topic
@@ -37,6 +36,8 @@ from tests.broker.clients import create_topic
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from benchmarks.latency import Latency
+    from benchmarks.load import Load
     from benchmarks.peers.job import Job
     from benchmarks.peers.known import Peer
     from benchmarks.progress import Sample
@@ -56,11 +57,9 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """The figures of some seconds at a fixed rate. Latencies in milliseconds."""
+    """The figures of some seconds at a fixed rate."""
 
-    p50: float
-    p95: float
-    p99: float
+    latency: Latency
     cpu_us: float  # CPU microseconds per event
 
 
@@ -82,10 +81,8 @@ class Competitor:
     def keep_up(self, bootstrap: str, chosen: Workload, load: Load) -> Steady:
         """Measure events at the workload's rate. Raises TimeoutError if predictions are missing."""
         before = self.watch.look().cpu
-        ids = [chosen.id_of(value) for value in load.values]
-        topics = (self.job.input, self.job.output)
-        found = measure(bootstrap, topics, load, chosen.rate, lambda m: chosen.id_of(m.value() or b""), ids)
-        return Steady(found.p50, found.p95, found.p99, (self.watch.look().cpu - before) / len(ids) * 1e6)
+        latency = latency_of(bootstrap, chosen, load, self.job)
+        return Steady(latency, (self.watch.look().cpu - before) / len(load.values) * 1e6)
 
 
 def main() -> int:
@@ -120,11 +117,11 @@ def _latencies(bootstrap: str, chosen: Workload, competitors: Sequence[Competito
     many = chosen.rate * SECONDS
     load = chosen.make(chosen.events + rounds * many, SEED)
     for _, at in _order(WARM_UP, len(competitors)):
-        competitors[at].take_turn(bootstrap, _part(load, 0, chosen.events))
+        competitors[at].take_turn(bootstrap, load.part(0, chosen.events))
     found: list[list[Steady]] = [[] for _ in competitors]
     for number, at in _order(rounds, len(competitors)):
         first = chosen.events + number * many  # each peer has topics of its own, but no ID twice
-        found[at].append(competitors[at].keep_up(bootstrap, chosen, _part(load, first, first + many)))
+        found[at].append(competitors[at].keep_up(bootstrap, chosen, load.part(first, first + many)))
         print(number, competitors[at].name, found[at][-1], file=sys.stderr)
     return latency_table([competitor.name for competitor in competitors], found)
 
@@ -134,10 +131,6 @@ def _order(rounds: int, peers: int) -> Iterator[tuple[int, int]]:
     for number in range(rounds):
         for at in range(peers)[:: 1 if number % 2 == 0 else -1]:
             yield number, at
-
-
-def _part(load: Load, first: int, last: int) -> Load:
-    return Load(load.keys[first:last], load.values[first:last], load.headers)
 
 
 def _started(stack: ExitStack, peer: Peer, tree: Path, job: Job) -> Competitor:
@@ -174,8 +167,8 @@ def latency_table(names: Sequence[str], found: Sequence[Sequence[Steady]]) -> st
         "|---|---|---|---|---|---|---|",
     ]
     for name, own in zip(names, found, strict=True):
-        p50, p95, p99 = (median(getattr(each, part) for each in own) for part in ("p50", "p95", "p99"))
-        tails = ratio([each.p99 for each in own], [each.p99 for each in found[0]])
+        p50, p95, p99 = (median(getattr(each.latency, part) for each in own) for part in ("p50", "p95", "p99"))
+        tails = ratio([each.latency.p99 for each in own], [each.latency.p99 for each in found[0]])
         cpus = ratio([each.cpu_us for each in own], [each.cpu_us for each in found[0]])
         cpu = median(each.cpu_us for each in own)
         lines.append(f"| {name} | {p50:.1f} | {p95:.1f} | {p99:.1f} | {tails} | {cpu:.0f} | {cpus} |")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks.latency import Latency
 from benchmarks.progress import Sample
 from benchmarks.turns import Steady, Turn, latency_table, table, turn_of
 
@@ -32,8 +33,8 @@ def test_error_of_the_ratio_is_that_of_its_mean() -> None:
 
 
 def test_latencies_are_compared_round_by_round() -> None:
-    one = [Steady(10.0, 20.0, 30.0, 200.0), Steady(20.0, 40.0, 60.0, 400.0)]
-    other = [Steady(5.0, 10.0, 15.0, 300.0), Steady(10.0, 20.0, 30.0, 600.0)]
+    one = [Steady(Latency(9, 10.0, 20.0, 30.0, 90.0), 200.0), Steady(Latency(9, 20.0, 40.0, 60.0, 90.0), 400.0)]
+    other = [Steady(Latency(9, 5.0, 10.0, 15.0, 90.0), 300.0), Steady(Latency(9, 10.0, 20.0, 30.0, 90.0), 600.0)]
     assert latency_table(["one", "other"], [one, other]).splitlines()[2:] == [
         "| one | 15.0 | 30.0 | 45.0 | 1.000 ± 0.000 | 300 | 1.000 ± 0.000 |",
         "| other | 7.5 | 15.0 | 22.5 | 0.500 ± 0.000 | 450 | 1.500 ± 0.000 |",
