@@ -36,6 +36,11 @@ class Path:
         return first
 
 
+def place_of(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps with `[]` in place of indices: the same for all items of a list."""
+    return tuple(Every.ITEM if isinstance(step, int) else step for step in steps)
+
+
 def parse_path(text: str) -> Path:
     """Parse a path.
 

@@ -11,7 +11,7 @@ from millstream.inference.vocabulary import Vocabulary
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.errors import BadPathError
 from millstream.schemas.lookup_columns import looked_up
-from millstream.schemas.paths import Every, Step, parse_path, text_of, value_at
+from millstream.schemas.paths import parse_path, place_of, text_of, value_at
 from millstream.schemas.wording import meant
 
 _MISMATCH = re.compile(r"(?P<path>.+?): expected (?P<expected>.+), found (?P<found>.+)")
@@ -222,16 +222,11 @@ def _without_type(path: str, use: Conversion) -> str:
 def _as_written(path: str, written: Iterable[str]) -> str:
     """The path to a value as one of these begins; empty: none does. An error names the first item that differs."""
     try:
-        place = _place(parse_path(path).steps)
+        place = place_of(parse_path(path).steps)
     except BadPathError:  # of a letter that Millstream didn't write
         return ""
     beginnings = [parse_path(each).steps[: len(place)] for each in written if looked_up(each) is None]
-    return next((text_of(steps) for steps in beginnings if _place(steps) == place), "")
-
-
-def _place(steps: Sequence[Step]) -> list[Step]:
-    """The steps with `[]` in place of indices."""
-    return [Every.ITEM if isinstance(step, int) else step for step in steps]
+    return next((text_of(steps) for steps in beginnings if place_of(steps) == place), "")
 
 
 def _on_nesting(pipeline: Pipeline, signature: Signature | None, path: str, expected: str, found: str) -> str:

@@ -13,9 +13,8 @@ from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.decoded import Decoder
 from millstream.schemas.decoding import open_decoder
 from millstream.schemas.errors import ContradictingPaths
-from millstream.schemas.json.untyped import place_of
 from millstream.schemas.lookup_columns import looked_up
-from millstream.schemas.paths import parse_path
+from millstream.schemas.paths import parse_path, place_of
 from millstream.schemas.store import Schema, SchemaStore
 from millstream.schemas.wording import Loc, dotted
 
@@ -140,8 +139,8 @@ class PathTypes:
 
     def _add_item(self, path: str) -> bool:
         """Add a path to items of a list if the type of other items is known: all items have one type. Returns whether it is."""
-        place = place_of(parse_path(path))
-        type_ = next((known for other, known in self.types.items() if place_of(parse_path(other)) == place), None)
+        place = place_of(parse_path(path).steps)
+        type_ = next((known for other, known in self.types.items() if place_of(parse_path(other).steps) == place), None)
         if type_ is not None:
             self.types[path] = type_
         return type_ is not None

@@ -10,7 +10,7 @@ from typing import Any
 from millstream.schemas.avro.types import NO_DEFAULT, Field, dtype_of
 from millstream.schemas.avro.wanted import Parts, Wanted, dtype_at
 from millstream.schemas.errors import ContradictingPaths
-from millstream.schemas.paths import Every, Path, Step, parse_path
+from millstream.schemas.paths import Every, Path, Step, parse_path, place_of
 from millstream.schemas.store import AvroType
 
 TYPES = {
@@ -84,13 +84,8 @@ def _contradiction(first: Path, of_first: str, second: Path, of_second: str) -> 
     )
 
 
-def place_of(path: Path) -> _Place:
-    """The steps to a value, the same for all items of a list."""
-    return tuple(step if isinstance(step, str) else Every.ITEM for step in path.steps)
-
-
 def _places(path: Path, leaf: str) -> Iterator[tuple[_Place, str]]:
-    steps = place_of(path)
+    steps = place_of(path.steps)
     for count in range(1, len(steps)):
         yield steps[:count], "object" if isinstance(steps[count], str) else "array"
     yield steps, leaf
