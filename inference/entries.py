@@ -7,6 +7,7 @@ from millstream.inference.errors import ModelConfigError
 from millstream.schemas.wording import shown
 
 _AS_LIST = " If the empty text is an entry, write the entries as a list in config.yaml, with '' for it."
+
 Entries = str | Sequence[object]
 """The name of a file with one entry per line, or the entries."""
 

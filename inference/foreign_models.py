@@ -15,6 +15,10 @@ BOOSTERS: Final = {
     ".lgb": "LightGBM",
     ".cbm": "CatBoost",
 }
+WITHOUT_MAPS: Final = (
+    "`options={'zipmap': False}` (skl2onnx's to_onnx) or `zipmap=False` (onnxmltools' convert_lightgbm)"
+)
+"""The options of the converters that keep them from writing a list of maps in place of a tensor of scores."""
 _HEAD_BYTES: Final = 512
 
 

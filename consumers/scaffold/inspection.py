@@ -8,7 +8,7 @@ from millstream.consumers.scaffold.exported_program import exported_program
 from millstream.consumers.scaffold.model_file import ModelFile, ModelInput
 from millstream.inference.executors.installed import BY_FILE
 from millstream.inference.executors.torch_package import is_package
-from millstream.inference.foreign_models import advice_on_doubles, how_to_convert, what_it_is
+from millstream.inference.foreign_models import WITHOUT_MAPS, advice_on_doubles, how_to_convert, what_it_is
 from millstream.inference.onnx_types import DTYPES
 
 
@@ -72,6 +72,6 @@ def _onnx(path: Path) -> ModelFile:
     if odd is not None and "seq" in odd.type:
         raise WorkerError(
             f"{path}: output {odd.name} is a list of maps, which no prediction can hold. Convert the model with "
-            f"`options={{'zipmap': False}}` (skl2onnx's to_onnx) or `zipmap=False` (onnxmltools' convert_lightgbm)."
+            f"{WITHOUT_MAPS}."
         )
     return ModelFile(path, "model.onnx", inputs, [entry.name for entry in outputs])

@@ -7,7 +7,7 @@ from typing import Any
 import onnxruntime as ort
 
 from millstream.inference.errors import ModelConfigError
-from millstream.inference.foreign_models import what_it_is
+from millstream.inference.foreign_models import WITHOUT_MAPS, what_it_is
 from millstream.inference.onnx_types import DTYPES
 
 
@@ -42,8 +42,7 @@ def tensors_of(file: Path, instead: str) -> tuple[list[OnnxInput], list[str]]:
     outputs = [entry.name for entry in session.get_outputs() if entry.type.startswith("tensor(")]
     if not outputs:
         raise ModelConfigError(
-            f"{file}: expected an output that is a tensor, found none. Convert the model without maps: "
-            f"`options={{'zipmap': False}}` (skl2onnx's to_onnx), `zipmap=False` (onnxmltools' convert_lightgbm)."
+            f"{file}: expected an output that is a tensor, found none. Convert the model without maps: {WITHOUT_MAPS}."
         )
     return inputs, outputs
 

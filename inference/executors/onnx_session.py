@@ -11,7 +11,7 @@ from millstream.inference.executors.axes import FREE, Sizes, check_axes
 from millstream.inference.executors.error_classification import line_of
 from millstream.inference.executors.interface import check_names, write_dtype
 from millstream.inference.executors.onnx_providers import Provider
-from millstream.inference.foreign_models import advice_on_doubles, what_it_is
+from millstream.inference.foreign_models import WITHOUT_MAPS, advice_on_doubles, what_it_is
 from millstream.inference.onnx_types import DTYPES, ONNX_TYPES
 from millstream.inference.repository import ModelVersion
 
@@ -112,6 +112,5 @@ def check_outputs(model: ModelVersion, session: ort.InferenceSession) -> None:
         if not own[entry.tensor].startswith("tensor("):
             raise ModelConfigError(
                 f"{model.place}: the output `{entry.tensor}` is {own[entry.tensor]} in the model, but a prediction takes a "
-                f"tensor. Convert the model without it: `options={{'zipmap': False}}` (skl2onnx's to_onnx), `zipmap=False` "
-                "(onnxmltools' convert_lightgbm)."
+                f"tensor. Convert the model without it: {WITHOUT_MAPS}."
             )
