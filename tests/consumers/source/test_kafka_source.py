@@ -629,18 +629,30 @@ class NotingWindow(BatchWindow):
         self.noted.append((arrived, records))
 
 
-def test_first_record_that_was_waited_for_brings_those_that_come_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    reading = Reading({A: 0}).assigned(A)
+def asked_of(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch, before: Callable[[int, float], object]
+) -> list[tuple[int, float]]:
+    """The limits and timeouts of the calls that fetch records. `before`: called with a call's number and its timeout."""
     asked: list[tuple[int, float]] = []
     consume = reading.consumer.consume
 
-    def one_more(limit: int, timeout: float) -> list[Message | Event]:
+    def noting(limit: int, timeout: float) -> list[Message | Event]:
         asked.append((limit, timeout))
-        if timeout:
-            reading.consumer.logs[A] += 2 if len(asked) > 2 else 1
+        before(len(asked), timeout)
         return consume(limit, timeout)
 
-    monkeypatch.setattr(reading.consumer, "consume", one_more)
+    monkeypatch.setattr(reading.consumer, "consume", noting)
+    return asked
+
+
+def test_first_record_that_was_waited_for_brings_those_that_come_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = Reading({A: 0}).assigned(A)
+
+    def more(number: int, timeout: float) -> None:
+        if timeout:
+            reading.consumer.logs[A] += 2 if number > 2 else 1
+
+    asked = asked_of(reading, monkeypatch, more)
     window = NotingWindow(0.005, enough=4)
     polled = reading.source.poll(10, 0.5, window)
     assert polled is not None
@@ -659,16 +671,12 @@ def test_first_record_that_was_waited_for_brings_those_that_come_along(monkeypat
 
 def test_a_batch_that_is_full_brings_the_records_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     reading = Reading({A: 0}).assigned(A)
-    asked: list[tuple[int, float]] = []
-    consume = reading.consumer.consume
 
-    def one_then_six(limit: int, timeout: float) -> list[Message | Event]:
-        asked.append((limit, timeout))
-        if len(asked) > 1:
-            reading.consumer.logs[A] = 1 if len(asked) == 2 else 7
-        return consume(limit, timeout)
+    def one_then_six(number: int, _timeout: float) -> None:
+        if number > 1:
+            reading.consumer.logs[A] = 1 if number == 2 else 7
 
-    monkeypatch.setattr(reading.consumer, "consume", one_then_six)
+    asked = asked_of(reading, monkeypatch, one_then_six)
     window = NotingWindow(0.005, enough=4)
     polled = reading.source.poll(10, 0.5, window)
     assert polled is not None
@@ -687,15 +695,11 @@ def test_records_that_fill_a_batch_are_not_held_back_for_others() -> None:
 
 def test_a_few_records_that_are_there_bring_those_that_come_along(monkeypatch: pytest.MonkeyPatch) -> None:
     reading = Reading({A: 1}).assigned(A)
-    asked: list[tuple[int, float]] = []
-    consume = reading.consumer.consume
 
-    def one_more(limit: int, timeout: float) -> list[Message | Event]:
-        asked.append((limit, timeout))
+    def one_more(_number: int, timeout: float) -> None:
         reading.consumer.logs[A] += timeout > 0
-        return consume(limit, timeout)
 
-    monkeypatch.setattr(reading.consumer, "consume", one_more)
+    asked = asked_of(reading, monkeypatch, one_more)
     window = NotingWindow(0.005, enough=4)
     polled = reading.source.poll(10, 0.5, window)
     assert rows(polled) == [(A, offset) for offset in range(3)]
