@@ -1,7 +1,7 @@
 """Decides how long a micro-batch waits for more events. Pure: times are arguments."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator
 from math import ceil
 
 MEAN_WINDOWS = 16  # the means are taken over about so many windows: some tenths of a second under load
@@ -9,6 +9,7 @@ P99_SAMPLES = 200  # batches for the 99th percentile: two of them are above it
 P99_EVERY = 10  # batches between two updates of the 99th percentile
 SHORT_WINDOW = 0.2  # share of a window, after which a burst of events has arrived
 MAX_LINGER = 0.02  # seconds that the main thread may wait here, where it can't do anything else
+LEAST_LINGER = 0.0005  # seconds that it waits at least, because a poll costs CPU
 # Seconds before a batch closes at which the main thread passes records on that should run in it. They wait for the next
 # publication if they come too late, so this is several times as long as it takes.
 HAND_OVER = 0.001
@@ -23,7 +24,9 @@ class BatchWindow:
 
     If a commit publishes results together, a batch stays open until shortly before the next commit. That costs no latency. The
     next commit comes one interval after the beginning of the last one. It comes later where the last one isn't over by then:
-    nothing can be written during a commit, so a batch that closes sooner would only wait.
+    nothing can be written during a commit, so a batch that closes sooner would only wait. While a commit takes longer than
+    those before it, nobody knows when the next one comes. Then records go on waiting in short steps, so that all that came
+    meanwhile are in the next one.
 
     All threads may read it. Each number is written by one thread only, and replaced as a whole.
     """
@@ -45,6 +48,7 @@ class BatchWindow:
         self._joining_soon = self._joining_late = 0.0
         self._began = float("-inf")  # when the last publication began, seconds on the monotonic clock
         self._writable = float("-inf")  # when the last publication was over, and results could be written again
+        self._rest = 0.0  # seconds after the end of a publication in which nothing can be written
         self._takes = 0.0  # mean seconds between these two
         self._published = float("-inf")  # when the next results are published
         self._least = 0.0  # seconds between two publications, at least
@@ -69,12 +73,18 @@ class BatchWindow:
         has already been closed for that one, it closes in time for the publication after it. Closing sooner would not help:
         readers could not see the results any sooner.
         """
-        return max(arrived + self.length, self._closes_for_publication(arrived))
+        return max(arrived + self.length, self._closes_for_publication(arrived, arrived))
 
-    def _closes_for_publication(self, arrived: float) -> float:
-        """When a batch closes for the next publication that can have the results of records read at `arrived`."""
-        last = self._published - self._lead
-        return last + self._every if self._closed >= last and arrived <= self._published else last
+    def _closes_for_publication(self, arrived: float, now: float) -> float:
+        """When a batch closes for the next publication that can have the results of records read at `arrived`.
+
+        It is what is known at `now`: a publication that isn't over yet may end at once.
+        """
+        under_way = self._writable < self._began
+        last = (max(self._published, now + self._rest) if under_way else self._published) - self._lead
+        # A publication comes late where its batch is written late. Until it begins, records are as late for it as before.
+        expected = arrived <= self._published or self._began <= self._closed
+        return last + self._every if self._closed >= last and expected else last
 
     def note_closed(self, now: float) -> None:
         """Note that a batch was closed."""
@@ -90,10 +100,10 @@ class BatchWindow:
         self._began, self._least = now, every
         self._expect(self._takes)
 
-    def note_published(self, writable: float) -> None:
-        """Note that a publication is over, and when results can be written again."""
-        took = writable - self._began
-        self._writable = writable
+    def note_published(self, now: float, rest: float) -> None:
+        """Note that a publication is over, and that results can be written again in `rest` seconds."""
+        self._writable, self._rest = now + rest, rest
+        took = self._writable - self._began
         self._takes += (took - self._takes) / MEAN_WINDOWS
         self._expect(took)
 
@@ -101,20 +111,30 @@ class BatchWindow:
         self._every = max(self._least, took)
         self._published = self._began + self._every
 
-    def lingers(self, came: float) -> Sequence[float]:
+    def lingers(self, came: float) -> Iterator[float]:
         """When the main thread polls again before it passes a batch's first record on, in seconds from `came`, when it read it.
 
         If results are published together, it polls for the last time shortly before the batch closes. So it wakes the compute
-        thread once for each publication, however often the client gets records.
+        thread once for each publication, however often the client gets records. Each time is asked for when the one before it
+        has come, and follows from what is known then.
         """
         soon, length = self._longest * SHORT_WINDOW, self.length
-        ends = [soon, length] if length > soon > 0 else [length] if length else []
-        last = self._closes_for_publication(came) - HAND_OVER - came
-        if last <= 0 and came <= self._published:  # too late for this publication
-            last += self._every
-        if last > 0:
-            ends = [*(end for end in ends if end < last), last]
-        return [min(end, MAX_LINGER) for end in ends]
+        waited, last = 0.0, self._passes_on(came, came) - came
+        for end in (soon, length) if length > soon else (length,):
+            if waited < end and (end < last or last <= 0):
+                waited = min(end, MAX_LINGER)
+                yield waited
+        while waited < MAX_LINGER:
+            last = self._passes_on(came, came + waited) - came
+            if last < waited + LEAST_LINGER:
+                return
+            waited = min(last, MAX_LINGER)
+            yield waited
+
+    def _passes_on(self, came: float, now: float) -> float:
+        """When the main thread passes records on that it read at `came`, for the next publication that can have their results."""
+        last = self._closes_for_publication(came, now) - HAND_OVER
+        return last + self._every if last <= came <= self._published else last
 
     def note(self, arrived: float, records: int) -> None:
         """Note that records were read at `arrived`, in seconds on the monotonic clock. Times must ascend."""

@@ -204,7 +204,7 @@ class Writer:
         ended = time.monotonic()
         self._took = ended - self._began
         if self._checkpoints.publish:
-            self._window.note_published(ended + self._checkpoints.rest)
+            self._window.note_published(ended, self._checkpoints.rest)
         self._assignment.note_delivered(self._ends)
         self._report_readable()
         if self._offer is not None:

@@ -157,6 +157,7 @@ def publishing(lead: float) -> BatchWindow:
     for _ in range(200):
         window.note_written(50.0, 50.0 + lead)
     window.note_publication(100.0, 0.02)
+    window.note_published(100.004, 0.005)
     return window
 
 
@@ -195,14 +196,14 @@ def test_results_that_take_longer_than_the_time_between_two_publications_do_not_
 def test_batch_waits_while_a_publication_that_takes_longer_than_the_time_between_two_is_not_over() -> None:
     """Until then its results could not be written, and events that come meanwhile would miss it."""
     window = publishing(0.003)
-    window.note_published(100.03)
+    window.note_published(100.03, 0.0)
     assert window.closes(100.001) == pytest.approx(100.027)
 
 
 def test_batch_waits_for_a_publication_that_takes_as_long_as_those_before_it() -> None:
     window, now = publishing(0.003), 100.0
     for _ in range(200):
-        window.note_published(now + 0.03)
+        window.note_published(now + 0.03, 0.0)
         now += 0.03
         window.note_publication(now, 0.02)
     assert window.closes(now + 0.001) == pytest.approx(now + 0.027, abs=1e-6)
@@ -210,18 +211,18 @@ def test_batch_waits_for_a_publication_that_takes_as_long_as_those_before_it() -
 
 def test_publication_that_is_soon_over_does_not_come_sooner_than_the_time_between_two() -> None:
     window = publishing(0.003)
-    window.note_published(100.004)
+    window.note_published(100.004, 0.0)
     assert window.closes(100.001) == pytest.approx(100.017)
 
 
 def test_results_that_had_to_wait_for_a_publication_do_not_make_the_next_batches_close_sooner() -> None:
     window, now = publishing(0.003), 100.0
     for _ in range(200):
-        window.note_published(now + 0.03)
+        window.note_published(now + 0.03, 0.0)
         window.note_written(now + 0.005, now + 0.033)  # closed during a publication, and written 3 ms after its end
         now += 0.033
         window.note_publication(now, 0.02)
-    window.note_published(now + 0.01)
+    window.note_published(now + 0.01, 0.0)
     assert window.closes(now + 0.001) == pytest.approx(now + 0.017)
 
 
@@ -235,6 +236,43 @@ def test_reader_with_records_too_late_for_the_next_publication_waits_for_the_one
     window = publishing(0.003)
     *_, last = window.lingers(100.0165)  # the batch closes at 100.017
     assert 100.0165 + last == pytest.approx(100.037 - HAND_OVER)
+
+
+def test_reader_with_records_too_late_for_a_publication_that_begins_late_waits_for_the_one_after() -> None:
+    window = publishing(0.003)
+    window.note_closed(100.0175)
+    lingers = window.lingers(100.021)  # the publication was expected at 100.02: its batch is still written
+    assert 100.021 + next(lingers) < 100.023
+    window.note_publication(100.023, 0.02)
+    window.note_published(100.027, 0.005)
+    *_, last = lingers
+    assert 100.021 + last == pytest.approx(100.043 - 0.003 - HAND_OVER)
+
+
+def test_reader_waits_on_while_a_publication_takes_longer_than_those_before_it() -> None:
+    """Records that come meanwhile are in the next one, which comes as soon as results can be written again."""
+    window = publishing(0.002)
+    window.note_publication(100.02, 0.02)  # should be over at 100.024: the next one would come at 100.04
+    came, waited = 100.038, 0.0
+    lingers = window.lingers(came)
+    while came + waited < 100.05:
+        waited = next(lingers)
+    window.note_published(100.05, 0.005)
+    *_, last = lingers
+    assert came + last == pytest.approx(100.055 - 0.002 - HAND_OVER)
+
+
+def test_reader_waits_for_a_publication_that_hangs_only_for_a_while() -> None:
+    window = publishing(0.002)
+    window.note_publication(100.02, 0.02)
+    *_, last = window.lingers(100.038)
+    assert last == MAX_LINGER
+
+
+def test_batch_too_late_for_a_publication_that_begins_late_waits_for_the_one_after() -> None:
+    window = publishing(0.003)
+    window.note_closed(100.0175)
+    assert window.closes(100.021) == pytest.approx(100.037)
 
 
 def test_reader_waits_for_no_publication_that_is_over() -> None:
@@ -259,8 +297,23 @@ def test_batch_waits_for_its_window_and_for_two_publications_at_most(
     window = BatchWindow(0.005)
     window.note_written(-9.0, lead - 9.0)
     window.note_publication(0.0, every)
+    window.note_published(0.0, 0.0)
     window.note_closed(closed)
     assert arrived + window.length <= window.closes(arrived) <= max(arrived + window.length, 2 * every)
+
+
+@given(st.floats(0, 0.1), st.floats(0.001, 1), st.floats(0, 0.01), st.floats(-2, 2), st.floats(-2, 2))
+def test_batch_waits_for_one_publication_at_most_after_one_that_is_not_over(
+    lead: float, every: float, rest: float, closed: float, arrived: float
+) -> None:
+    window = BatchWindow(0.005)
+    window.note_written(-9.0, lead - 9.0)
+    window.note_publication(-1.0, every)
+    window.note_published(-1.0, rest)
+    window.note_publication(0.0, every)
+    window.note_closed(closed)
+    latest = max(arrived + window.length, 2 * every + rest, arrived + rest + every)
+    assert arrived + window.length <= window.closes(arrived) <= latest
 
 
 def test_results_that_are_readable_at_once_wait_for_no_publication() -> None:

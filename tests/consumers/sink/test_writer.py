@@ -102,8 +102,8 @@ class NotingWindow(BatchWindow):
     def note_publication(self, now: float, every: float) -> None:
         self.publications.append(now + every)
 
-    def note_published(self, writable: float) -> None:
-        self.writable.append(writable)
+    def note_published(self, now: float, rest: float) -> None:
+        self.writable.append(now + rest)
 
 
 class NotingAssignment(Assignment):
