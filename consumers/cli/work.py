@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
     log.info(
         "drained: all results are written and committed"
         if drained
-        else "ended before all events in flight were finished"
+        else "ended before all results were written and committed"
     )
     return 0 if drained else 1
 

@@ -40,6 +40,7 @@ class RangeSource:
         self._read = 0  # records
         self.start_offsets: dict[Partition, int] = {}
         self.assigned_once = False
+        self.lost_uncommitted = 0  # no partition is ever lost
 
     @property
     def topics(self) -> frozenset[str]:

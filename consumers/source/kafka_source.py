@@ -113,6 +113,9 @@ class Source:
         self._unreadable = UnreadableBatches(metrics)
         self._past_end = PastEnd(subscription.group)
         self.assigned_once = False
+        self.lost_uncommitted = (
+            0  # records that were read of partitions lost since the last assignment, without committed offsets
+        )
         self._reassigned = 0.0  # when the assignment last changed
         self._refreshed = 0.0  # when the group metadata was last requested
         error_cb = self._on_error  # always the same object: the reader uses it to find the client's handle
@@ -320,10 +323,14 @@ class Source:
 
     def undelivered(self, partitions: Sequence[Partition]) -> int:
         """The number of records of these partitions that were read, and have no delivered result."""
-        delivered, begun = self._assignment.delivered(), self.markers.start_offsets
+        return self._read_beyond(partitions, self._assignment.delivered())
+
+    def _read_beyond(self, partitions: Sequence[Partition], offsets: Mapping[Partition, int]) -> int:
+        """The number of records of these partitions that were read, from these offsets on or from where the partition began."""
+        begun = self.markers.start_offsets
         places = self._consumer.position([TopicPartition(*partition) for partition in partitions])
-        done = [delivered.get(partition, begun.get(partition, 0)) for partition in partitions]
-        return sum(max(place.offset - offset, 0) for place, offset in zip(places, done, strict=True))
+        first = [offsets.get(partition, begun.get(partition, 0)) for partition in partitions]
+        return sum(max(place.offset - offset, 0) for place, offset in zip(places, first, strict=True))
 
     def close(self, failure: BaseException | None = None) -> None:
         """Leave the group. If the broker is away, this gives up after 5 s, and the partitions are free when the session ends.
@@ -352,6 +359,7 @@ class Source:
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._awaited.end()
+        self.lost_uncommitted = 0  # whoever has these partitions now reads the records again
         self._assignment.add((p.topic, p.partition) for p in partitions)
         self.assigned_once = True
         self._at_end -= {(p.topic, p.partition) for p in partitions}
@@ -379,6 +387,9 @@ class Source:
         self._drop(consumer, "revoked", partitions)
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        gone = [(p.topic, p.partition) for p in partitions]
+        committed = {p: at for p in gone if (at := self._assignment.committed_offset(p)) >= 0}
+        self.lost_uncommitted += self._read_beyond(gone, committed)
         self._drop(consumer, "lost", partitions)
         self._awaited.begin()
 

@@ -23,6 +23,9 @@ class EventSource(Protocol):
     @property
     def start_offsets(self) -> dict[Partition, int]: ...  # noqa: D102
 
+    @property
+    def lost_uncommitted(self) -> int: ...  # noqa: D102
+
     def subscribe(self, before_revoke: Callable[[list[Partition]], object], /) -> None: ...  # noqa: D102
 
     def begin(self) -> None: ...  # noqa: D102

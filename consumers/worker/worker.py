@@ -201,14 +201,42 @@ class Worker:
     def _drain(self) -> bool:
         """Finish all events in flight. Returns whether that was complete in time.
 
-        A rebalance at this moment makes the commit fail or aborts the transaction. So the loop goes on, and it tries again.
+        A rebalance at this moment makes the commit fail or aborts the transaction. So the loop goes on, and it tries again. Once
+        the group has ended this worker's session, nothing is left to try: the partitions' next owners read the events again.
         """
         until = time.monotonic() + self._settings.drain_timeout
-        while not (drained := self._finish()):
-            if self._ending.failure is not None or self._ending.at_once.is_set() or self.is_over(until):
-                break
+        while True:
+            done = self._finish(until)
+            unfinished = self._budget.events  # before the commit: results that are delivered after it are not committed
+            # If the results are not done because the broker is away, a commit that waits would take even longer.
+            committed = self._commit(wait=done)
+            lost = self._source.lost_uncommitted
+            if done and committed and not lost and not self._assignment.rewind_wanted.is_set():
+                return True
+            if self._ending.failure is not None:
+                return False
+            if lost or self._ending.at_once.is_set() or self.is_over(until):
+                self._warn_undrained(unfinished, lost, done=done)
+                return False
             self._turn()
-        return drained
+
+    def _warn_undrained(self, unfinished: int, lost: int, *, done: bool) -> None:
+        """Say what becomes of the events in flight, of which so many were in lost partitions."""
+        if lost or (self._ending.at_once.is_set() and not done):
+            log.warning("%d events were not finished: %s", max(unfinished, lost), self._fate)
+        elif not done:
+            log.warning(
+                "%d events were not finished within the drain time of %g s: %s. With a slow model, raise `limits.drain_timeout` "
+                "(and what your supervisor grants), or lower `limits.in_flight_events`",
+                unfinished,
+                self._settings.drain_timeout,
+                self._fate,
+            )
+        elif not self._settings.exactly_once:  # an aborted transaction is logged already
+            log.warning(
+                "the last results are written, but their offsets could not be committed: the next worker reads these events "
+                "again, and writes their results twice"
+            )
 
     def is_over(self, until: float) -> bool:
         """Whether this time is over, or the drain time of a worker that stops: it has it once, also during a rebalance."""
@@ -350,8 +378,8 @@ class Worker:
                 unfinished,
             )
 
-    def _finish(self) -> bool:
-        """Finish and commit all events in flight within the drain time. Returns whether that was complete in time.
+    def _finish(self, until: float) -> bool:
+        """Wait until the results of all events in flight are final. Returns whether they are in time.
 
         Events that are not finished in time are not written later: their epoch is over.
         """
@@ -359,26 +387,12 @@ class Worker:
             return self._ending.failure is None
         done = threading.Event()
         self._inbox.put(Barrier(done))
-        until = time.monotonic() + self._settings.drain_timeout
         while not done.wait(POLL_INTERVAL) and not self.is_over(until) and self._ending.failure is None:
             if self._ending.at_once.is_set():
                 break
             self._health.turn()
             self._commit(wait=False)  # else a crash meanwhile would repeat the results of all this time
-        unfinished = self._budget.events  # before the commit: results that are delivered after it are not committed
-        # If the results are not done because the broker is away, a commit that waits would take even longer.
-        committed = self._commit(wait=done.is_set())
-        if not done.is_set() and self._ending.at_once.is_set():
-            log.warning("%d events were not finished: %s", unfinished, self._fate)
-        elif not done.is_set() and self._ending.failure is None:
-            log.warning(
-                "%d events were not finished within the drain time of %g s: %s. With a slow model, raise `limits.drain_timeout` "
-                "(and what your supervisor grants), or lower `limits.in_flight_events`",
-                unfinished,
-                self._settings.drain_timeout,
-                self._fate,
-            )
-        return done.is_set() and committed and not self._assignment.rewind_wanted.is_set()
+        return done.is_set()
 
     @property
     def _fate(self) -> str:

@@ -252,6 +252,18 @@ def test_lost_partitions_are_dropped_and_nothing_is_committed() -> None:
     assert reading.value(m.ASSIGNED) == 0
 
 
+def test_records_of_lost_partitions_that_are_not_committed_are_counted_until_the_next_assignment() -> None:
+    reading = Reading({A: 6, B: 4}).assigned(A, B)
+    reading.read()
+    reading.source.commits.commit({A: 5}, wait=True)
+    reading.consumer.lose(A, B)
+    reading.read()
+    assert reading.source.lost_uncommitted == 1 + 4
+    reading.consumer.assign(A)
+    reading.read()
+    assert reading.source.lost_uncommitted == 0
+
+
 def test_partition_that_comes_back_has_another_epoch() -> None:
     reading = Reading().assigned(A)
     before = reading.assignment.epochs[A]

@@ -61,6 +61,7 @@ class MemorySource:
 
     def __init__(self, assignment: CommittingAssignment) -> None:
         self.assigned_once = True
+        self.lost_uncommitted = 0
         self.topics = frozenset({"in"})
         self.assignment = assignment
         assignment.add([PARTITION])

@@ -235,6 +235,42 @@ def test_events_of_lost_partitions_that_wait_for_the_broker_at_the_end_are_told(
     assert "6 events were not finished: they are not committed, and are read again" in caplog.text
 
 
+def test_results_whose_offsets_cannot_be_committed_at_the_end_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    working = Working(6, drain_timeout=0.05).assign()
+    working.wait_for_offset(6)
+    working.consumer.logs[A] = 9
+    working.consumer.next_failures["commit"] = [failure(KafkaError._WAIT_COORD)] * 1000
+    working.wait_until(lambda: len(working.sink.written) == 9)
+    working.stop()
+    assert working.drained is False
+    assert working.consumer.committed_offsets[A][0] == 6
+    assert "their offsets could not be committed: the next worker reads these events again" in caplog.text
+
+
+def test_results_of_partitions_that_are_lost_before_the_commit_are_told_at_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    working = Working(6, drain_timeout=3600).assign()
+    working.wait_for_offset(6)
+    working.consumer.logs[A] = 9
+    working.consumer.next_failures["commit"] = [failure(KafkaError._WAIT_COORD)] * 1000
+    working.wait_until(lambda: len(working.sink.written) == 9)
+    working.consumer.lose(A)
+    working.wait_until(lambda: working.value(m.ASSIGNED) == 0)
+    working.stop()
+    assert working.drained is False
+    assert "3 events were not finished: they are not committed, and are read again" in caplog.text
+
+
+def test_lost_partitions_whose_events_were_all_committed_do_not_matter_at_the_end() -> None:
+    working = Working(6).assign()
+    working.wait_for_offset(6)
+    working.consumer.lose(A)
+    working.wait_until(lambda: working.value(m.ASSIGNED) == 0)
+    working.stop()
+    assert working.drained is True
+
+
 def test_worker_whose_model_is_away_is_stopped_before_it_reads() -> None:
     working = Working(6)
     asked = threading.Event()

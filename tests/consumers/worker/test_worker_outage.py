@@ -177,6 +177,28 @@ def test_worker_told_to_end_while_the_broker_is_away_ends_and_its_successor_does
 
 @pytest.mark.full
 @pytest.mark.durable
+def test_worker_that_cannot_commit_what_it_has_written_does_not_say_that_all_is_committed(
+    own: MavenKafka, tmp_path: Path
+) -> None:
+    broker = Broker(own.bootstrap, durable=True, kind="maven")
+    service = vector_service(tmp_path, broker, commit_every="30s")
+    load = vector_events(1000, seed=41)
+    with Worker(service.file) as worker:
+        worker.wait_ready()
+        with Feeder(own.bootstrap, service.inputs[0], load, rate=2000):
+            service.wait_written(1000)
+        own.kill()
+        assert worker.stop(timeout=60) == 1
+        assert "events were not finished: they are not committed, and are read again" in worker.log
+        assert "drained" not in worker.log.splitlines()[-1]
+    own.start()
+    with Worker(service.file, "--until-idle") as successor:
+        assert successor.wait() == 0
+    assert Counter(map(id_of, service.predictions())) == Counter(_names(0, 1000)) + Counter(_names(0, 1000))
+
+
+@pytest.mark.full
+@pytest.mark.durable
 def test_worker_whose_transaction_waits_for_the_broker_ends_when_told_to(own: MavenKafka, tmp_path: Path) -> None:
     """Its partitions are lost in the outage, while the transaction tries to commit their offsets."""
     load = vector_events(200_000, seed=37)
