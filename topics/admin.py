@@ -4,7 +4,9 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from queue import SimpleQueue
 from shlex import quote
+from threading import Thread
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -299,6 +301,23 @@ def _listed(admin: Admin) -> Any:
                 raise
             said = error.args[0]
     admin.watch.waits(began, time.monotonic(), ANSWER_TIMEOUT, cause_of(said, admin.causes))
-    found = admin.list_topics(timeout=ANSWER_TIMEOUT)
+    found = _listed_by_a_thread(admin)
     admin.watch.answered(time.monotonic())
+    return found
+
+
+def _listed_by_a_thread(admin: Admin) -> Any:
+    """As `_listed`, within `ANSWER_TIMEOUT`. Ctrl-C ends it at once: while the client itself waits, Python handles no signal."""
+    answer: SimpleQueue[Any] = SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answer.put(admin.list_topics(timeout=ANSWER_TIMEOUT))
+        except KafkaException as error:
+            answer.put(error)
+
+    Thread(target=ask, name="topics", daemon=True).start()
+    found = answer.get()
+    if isinstance(found, KafkaException):
+        raise found
     return found

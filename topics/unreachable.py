@@ -33,7 +33,10 @@ def unreachable(bootstrap: str, error: KafkaError, causes: Sequence[KafkaError] 
 def _advice_on(bootstrap: str) -> str:
     """What to do where the client's error doesn't say more than that the connection failed."""
     if all(_refuses(host, port) for host, port in _addresses(bootstrap)):
-        return "Nothing listens there. Start a broker (`millstream broker`), or correct `kafka.bootstrap` in the pipeline file"
+        return (
+            "Nothing listens there. Start a broker (`millstream broker`), or correct `kafka.bootstrap` in the pipeline file, or "
+            "the environment variable that it takes"
+        )
     return (
         "Start one (`millstream broker`), correct `kafka.bootstrap` in the pipeline file, or check the user and TLS settings "
         "under `kafka.client`"

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import uuid
 from concurrent.futures import Future
 from pathlib import Path
@@ -166,6 +168,19 @@ def test_broker_that_is_away_is_told_with_its_address(monkeypatch: pytest.Monkey
     assert line.startswith(
         f"Kafka at {address} does not answer; waiting for up to 0.5 s, Ctrl-C ends ({address}/bootstrap:"
     )
+
+
+def test_ctrl_c_ends_the_wait_for_a_broker_at_once() -> None:
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    interrupt = threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGINT])
+    client = admin.Admin({"bootstrap.servers": address}, lambda _waiting: interrupt.start())
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            admin.states(client, [])
+        assert "topics" in [thread.name for thread in threading.enumerate()], "the client still waits"
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_broker_that_answers_at_once_is_not_talked_of(kafka: Broker) -> None:
