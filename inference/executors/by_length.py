@@ -1,5 +1,6 @@
 """An executor for variable-length inputs (length bucketing): events of similar length run together, with little padding."""
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,10 +10,13 @@ import numpy.typing as npt
 
 from millstream.inference.errors import ModelConfigError, ModelRejected, OutOfMemory
 from millstream.inference.executors.interface import Inputs, ModelExecutor, join_rows, rows_between, warm_up
+from millstream.inference.executors.padding import effect_of_padding
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import blank
 from millstream.inference.varying import groups_of, length_buckets_of, lengths_in, padded_to
 from millstream.schemas.arrays import Ints
+
+log = logging.getLogger(__name__)
 
 _TIMED_CALLS = 2  # calls to measure; the fastest counts
 _TIMED_ITEMS = 2048  # items of the largest measured call on a CPU, where larger calls aren't cheaper per item
@@ -48,6 +52,7 @@ class ByLength:
             warm_up(self._executor.run, self._model.signature.at(length), sizes)
         try:
             self._call = self._measured()
+            self._warn_of_padding()
         except (
             ModelRejected,
             OutOfMemory,
@@ -100,6 +105,21 @@ class ByLength:
                     f"model, or run all at one length (`length_buckets: [{self.length_buckets[-1]}]`)."
                 )
         return join_rows(answers)
+
+    def _warn_of_padding(self) -> None:
+        """Warn if the model takes padding for items. Raises as `run`."""
+        if len(self.length_buckets) == 1:  # all events are padded to one length, so none depends on others
+            return
+        changed = effect_of_padding(self._model.signature.inputs, self._executor.run, *self.length_buckets[:2])
+        if changed:
+            log.warning(
+                "%s: the model takes padding for items: %s. So a prediction depends on the events that run together with it. "
+                "Let the model leave padding out, by a mask (`mask: true`), or run all events at one length "
+                "(`length_buckets: [%d]`): see `millstream docs models`, variable-length inputs",
+                self._model.place,
+                changed,
+                self.length_buckets[-1],
+            )
 
     def _measured(self) -> float:
         """Measure the fixed cost of a call, in items, from the smallest and the largest call."""

@@ -1,5 +1,6 @@
 """What running by length costs: a call takes its events times the length they are padded to, and something besides."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -158,3 +159,64 @@ def test_model_of_one_length_is_padded_to_it() -> None:
     made = ByLength(replace(MODEL, length_buckets=(LONGEST,)), executor)
     made.run(events_of([5, 1]))
     assert executor.shapes == [(2, LONGEST)]
+
+
+MASK = TensorInput("mask", (), array=True, dtype="float32", shape=(LONGEST,), max_length=LONGEST, mask=True)
+FLOATS = replace(ITEMS, dtype="float32")
+
+
+@dataclass
+class Pooling(Timed):
+    """Pools items in some way."""
+
+    pool: Callable[[Tensors], npt.NDArray[Any]] = lambda inputs: inputs["items"].mean(axis=1)
+
+    def run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
+        return {"y": self.pool(inputs)}
+
+
+def said_of(caplog: pytest.LogCaptureFixture, pool: Callable[[Tensors], npt.NDArray[Any]], **changed: Any) -> str:
+    inputs = changed.pop("inputs", (FLOATS, MASK))
+    ByLength(
+        replace(MODEL, signature=replace(SIGNATURE, inputs=inputs), **changed), Pooling(0, "cpu", pool=pool)
+    ).warm_up()
+    return caplog.text
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda inputs: inputs["items"].mean(axis=1),
+        lambda inputs: inputs["items"].max(axis=1),
+        lambda inputs: np.stack([inputs["items"].sum(axis=1), (inputs["items"] == 0).sum(axis=1)], axis=1),
+    ],
+    ids=["mean", "maximum", "one of two elements"],
+)
+@pytest.mark.parametrize("inputs", [(FLOATS,), (ITEMS,), (FLOATS, MASK)], ids=["floats", "indices", "unused mask"])
+def test_model_that_takes_padding_for_items_is_told(
+    caplog: pytest.LogCaptureFixture, pool: Callable[[Tensors], npt.NDArray[Any]], inputs: tuple[TensorInput, ...]
+) -> None:
+    if inputs == (ITEMS,):
+        pool = lambda given: given["items"].mean(axis=1)  # noqa: E731  indices are 1, above the padding
+    said = said_of(caplog, pool, inputs=inputs)
+    assert "the model takes padding for items: output `y` of an event of 8 items is" in said
+    assert "(`length_buckets: [64]`)" in said
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda inputs: inputs["items"].sum(axis=1),
+        lambda inputs: (inputs["items"] * inputs["mask"]).sum(axis=1) / inputs["mask"].sum(axis=1),
+        lambda inputs: np.array(["text"] * len(inputs["items"]), object),
+    ],
+    ids=["padding adds nothing", "mask", "texts"],
+)
+def test_model_that_leaves_padding_out_is_not_talked_of(
+    caplog: pytest.LogCaptureFixture, pool: Callable[[Tensors], npt.NDArray[Any]]
+) -> None:
+    assert said_of(caplog, pool) == ""
+
+
+def test_model_that_runs_all_events_at_one_length_is_not_talked_of(caplog: pytest.LogCaptureFixture) -> None:
+    assert said_of(caplog, lambda inputs: inputs["items"].mean(axis=1), length_buckets=(LONGEST,)) == ""
