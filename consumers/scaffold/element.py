@@ -12,6 +12,14 @@ MISSING = {"float16": "nan", "float32": "nan", "float64": "nan", "int32": 0, "in
 """Tensor's type -> the guess for values that are missing."""
 
 
+VOCABULARY_OF_SAMPLE = "the vocabulary is what the sample has; it must be the one of the training, in its order"
+
+
+def is_index(dtype: str) -> bool:
+    """Whether elements of this type may be the indices of a vocabulary."""
+    return dtype in {"int32", "int64"}
+
+
 def element(one: Found, dtype: str, events: int) -> FieldGuess:
     """How a field fills an element of this type. If several ways are as likely, a placeholder and the ways."""
     if why_open := _why_open(one, dtype, events):
@@ -27,10 +35,7 @@ def element(one: Found, dtype: str, events: int) -> FieldGuess:
         why.append("a time becomes its hour; weekday, day, month, epoch and age are possible, too")
     elif one.kind == "text":
         options["vocabulary"] = one.categories
-        why.append(
-            "the vocabulary is what the sample has; it must be the one of the training, in its order; `unknown` can name the "
-            "index of other values"
-        )
+        why.append(f"{VOCABULARY_OF_SAMPLE}; `unknown` can name the index of other values")
     why += _doubts(one, dtype)
     if one.events < events:
         options |= {} if "vocabulary" in options else {"missing": MISSING[dtype]}

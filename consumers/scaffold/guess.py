@@ -4,7 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from millstream.consumers.scaffold.element import MISSING, element, lacking, type_of
+from millstream.consumers.scaffold.element import (
+    MISSING,
+    VOCABULARY_OF_SAMPLE,
+    element,
+    is_index,
+    lacking,
+    type_of,
+)
 from millstream.consumers.scaffold.guesses import DEFAULT_MAX_LENGTH, OPEN, FieldGuess, InputGuess
 from millstream.consumers.scaffold.model_file import ModelFile, ModelInput
 from millstream.consumers.scaffold.open_inputs import fits, related, with_hints
@@ -15,6 +22,7 @@ from millstream.inference.mapping import PLACEHOLDER
 from millstream.schemas.wording import counted
 
 MAX_FIELDS = 2000  # that fill an input; a larger one is filled by a list
+MAX_OPEN = 8  # elements of an input that the user must fill, one by one
 _TIME_PARTS = {
     **{name: name for name in ("hour", "weekday", "day", "month")},
     "hourofday": "hour",
@@ -46,7 +54,7 @@ def _input(entry: ModelInput, found: Mapping[str, Found], events: int, *, stated
     if width == 1:
         return _scalar(entry, found, events)
     guess = _list(entry, width, found, stated=stated)
-    return guess or _scalars(entry, width, found, events, stated=stated)
+    return guess or _padded_list(entry, found) or _scalars(entry, width, found, events, stated=stated)
 
 
 def _width(entry: ModelInput) -> int | None:
@@ -85,7 +93,7 @@ def _part_of_time(
 
 def _list(entry: ModelInput, width: int | None, found: Mapping[str, Found], *, stated: bool) -> InputGuess | None:
     """An input that one list field fills: that of its name, or the only one that fits."""
-    fitting = [one for one in found.values() if one.is_list and fits(one, entry.dtype)]
+    fitting = [one for one in found.values() if one.is_list and _items_fit(one, entry.dtype)]
     fitting = [one for one in fitting if width is None or set(one.lengths) == {width}]
     alike = [one for one in fitting if related(entry.tensor, one)]
     named = _named(entry.tensor, fitting) or (alike[0] if len(alike) == 1 else None)
@@ -104,9 +112,44 @@ def _list(entry: ModelInput, width: int | None, found: Mapping[str, Found], *, s
     if width is None:
         takes = f", and the model takes up to {entry.max_length:,}" if entry.max_length else ""
         reasons.append(f"the longest list of the sample has {counted(longest, 'item')}{takes}")
-    options = type_of(chosen[0], entry.dtype) | options
-    fields = [FieldGuess({"field": chosen[0].path})]
-    return InputGuess(entry.tensor, entry.dtype, fields, options, True, "; ".join(reasons))
+    return _filled_by(chosen[0], entry, options, reasons)
+
+
+def _items_fit(one: Found, dtype: str) -> bool:
+    """Whether the items of a list may fill elements of this type: as they are, or texts as indices of a vocabulary."""
+    return fits(one, dtype) or (is_index(dtype) and one.varies and one.shows_vocabulary and not one.is_code)
+
+
+def _filled_by(one: Found, entry: ModelInput, options: dict[str, Any], reasons: list[str]) -> InputGuess:
+    """The guess that this list fills the input."""
+    field: dict[str, Any] = {"field": one.path}
+    if fits(one, entry.dtype):
+        options = type_of(one, entry.dtype) | options
+    else:
+        field["vocabulary"] = one.categories
+        reasons = [*reasons, f"{VOCABULARY_OF_SAMPLE}, which may begin with an entry for padding"]
+    return InputGuess(entry.tensor, entry.dtype, [FieldGuess(field)], options, True, "; ".join(reasons))
+
+
+def _padded_list(entry: ModelInput, found: Mapping[str, Found]) -> InputGuess | None:
+    """An input of fixed length that a list of varying length fills: that of its name, or the only one. None if fields could."""
+    width = _width(entry)
+    if width is None or entry.shape != (width,) or entry.dtype in {"string", "bool"}:
+        return None
+    if sum(not one.is_list and fits(one, entry.dtype) for one in found.values()) >= width:
+        return None
+    lists = [one for one in found.values() if one.is_list and _items_fit(one, entry.dtype) and one.lengths]
+    lists = [one for one in lists if 1 < max(one.lengths) <= width]
+    named = _named(entry.tensor, lists) or (lists[0] if len(lists) == 1 else None)
+    if named is None:
+        return None
+    longest = counted(max(named.lengths), "item")
+    reasons = [
+        f"the model takes {width:,} items, and the longest list of the sample has {longest}: zeros stand behind them. For a "
+        f"model with a mask, write `max_length: {width}` in place of `shape` and `pad`, `mask: true` at its input, and "
+        f"`length_buckets: [{width}]` at the end of this file"
+    ]
+    return _filled_by(named, entry, {"shape": [width], "pad": 0}, reasons)
 
 
 def _scalars(
@@ -126,6 +169,12 @@ def _scalars(
         )
         return InputGuess(entry.tensor, entry.dtype, [todo], {"shape": [size or 1 for size in entry.shape]}, True)
     fitting = [one for one in found.values() if not one.is_list and fits(one, entry.dtype)]
+    if width is not None and width > len(fitting) + MAX_OPEN:
+        why = (
+            f"the input has {width:,} elements, and the sample has {counted(len(fitting), 'field')} that fit: name a list of the "
+            f"event that has as many items, or write `fields: [...]` in place of `field` and `shape`"
+        )
+        return InputGuess(entry.tensor, entry.dtype, [OPEN], {"shape": [size or 1 for size in entry.shape]}, True, why)
     chosen = fitting[:width]
     fields = [element(one, entry.dtype, events) for one in chosen]
     fields += [OPEN] * ((width or 0) - len(fields))

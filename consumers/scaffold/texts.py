@@ -83,7 +83,7 @@ def config_text(inputs: Sequence[InputGuess], outputs: Sequence[str], files: Map
         lines += [f"  - tensor: {_yaml(entry.tensor)}", f"    dtype: {entry.dtype}"]
         lines += [f"    {name}: {_yaml(value)}" for name, value in entry.options.items()]
         if entry.is_list:
-            lines.append(f"    field: {_yaml(entry.fields[0].options['field'])}")
+            lines += [f"    {name}: {_yaml(value)}" for name, value in _with_file(entry.fields[0], files).items()]
             continue
         lines.append("    fields:")
         lines += [f"      - {_field(one, files)}" for one in entry.fields]
@@ -108,10 +108,13 @@ def vocabulary_files(inputs: Sequence[InputGuess]) -> dict[str, str]:
 
 
 def _field(one: FieldGuess, files: Mapping[str, str]) -> str:
-    options = dict(one.options)
-    if options["field"] in files:
-        options["vocabulary"] = files[options["field"]]
-    return entry_text(options) + (f"   # GUESS: {one.why}" if one.why else "")
+    return entry_text(_with_file(one, files)) + (f"   # GUESS: {one.why}" if one.why else "")
+
+
+def _with_file(one: FieldGuess, files: Mapping[str, str]) -> dict[str, Any]:
+    """The options of a field, with the file of its vocabulary if it has one."""
+    path = one.options["field"]
+    return one.options | ({"vocabulary": files[path]} if path in files else {})
 
 
 def entry_text(options: Mapping[str, Any]) -> str:

@@ -146,6 +146,61 @@ def test_list_of_any_length_is_ragged(tmp_path: Path) -> None:
     assert (entry["field"], entry["max_length"]) == ("basket.items[].price", 4)
 
 
+def test_list_of_texts_becomes_a_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = [{"tags": [("red", "blue", "green")[place % 3] for place in range(number % 4)]} for number in range(12)]
+    file = tmp_path / "tags.jsonl"
+    file.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    _, config = made(
+        tmp_path / "tags", "--model", model(tmp_path / "m.onnx", [("ids", TensorProto.INT64, ["n"])]), "--sample", file
+    )
+    [entry] = config["inputs"]
+    assert entry == {
+        "tensor": "ids",
+        "dtype": "int64",
+        "max_length": 4,
+        "field": "tags[]",
+        "vocabulary": ["blue", "green", "red"],
+    }
+    assert "it must be the one of the training, in its order" in capsys.readouterr().out
+    assert cli.run(["predict", str(tmp_path / "tags"), str(file)]) == 0
+
+
+def test_long_vocabulary_of_a_list_gets_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "tags.jsonl"
+    file.write_text("".join(f"{json.dumps({'tags': [f'x{number}', f'x{19 - number}']})}\n" for number in range(20)))
+    _, config = made(
+        tmp_path / "long", "--model", model(tmp_path / "m.onnx", [("tags", TensorProto.INT64, ["n"])]), "--sample", file
+    )
+    assert config["inputs"][0]["vocabulary"] == "tags__.txt"
+    assert len((tmp_path / "long" / "models" / "long" / "1" / "tags__.txt").read_text().splitlines()) == 20
+
+
+def test_list_of_varying_length_is_padded_for_an_input_of_fixed_length(tmp_path: Path) -> None:
+    events = [{"unit": 7, "readings": [0.5] * (1 + number % 5)} for number in range(12)]
+    file = tmp_path / "readings.jsonl"
+    file.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    inputs = [("readings", TensorProto.FLOAT, [32])]
+    _, config = made(tmp_path / "fixed", "--model", model(tmp_path / "m.onnx", inputs), "--sample", file)
+    [entry] = config["inputs"]
+    assert (entry["field"], entry["shape"], entry["pad"]) == ("readings[]", [32], 0)
+    assert cli.run(["predict", str(tmp_path / "fixed"), str(file)]) == 0
+
+
+def test_fields_that_fill_an_input_are_preferred_to_a_short_list(tmp_path: Path) -> None:
+    events = [{"a": 1.5, "b": number, "last": [0.5] * (number % 3)} for number in range(12)]
+    file = tmp_path / "both.jsonl"
+    file.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    inputs = [("features", TensorProto.FLOAT, [2])]
+    _, config = made(tmp_path / "both", "--model", model(tmp_path / "m.onnx", inputs), "--sample", file)
+    assert config["inputs"][0]["fields"] == ["a", "b"]
+
+
+def test_wide_input_that_no_field_fills_is_one_line_to_complete(tmp_path: Path) -> None:
+    config = unsure(tmp_path, [("features", TensorProto.FLOAT, [32])], [{"a": 1.5, "b": number} for number in range(4)])
+    assert config.count("TODO") == 1
+    assert "the input has 32 elements, and the sample has 2 fields that fit: name a list of the event" in config
+
+
 def test_texts_become_a_vocabulary(tmp_path: Path) -> None:
     file = model(tmp_path / "m.onnx", [("country", TensorProto.INT64, [1])])
     _, config = made(tmp_path / "words", "--model", file, "--sample", sample(tmp_path))
