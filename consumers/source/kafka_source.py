@@ -388,8 +388,10 @@ class Source:
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = [(p.topic, p.partition) for p in partitions]
-        committed = {p: at for p in gone if (at := self._assignment.committed_offset(p)) >= 0}
-        self.lost_uncommitted += self._read_beyond(gone, committed)
+        # What is known to be committed may date from an earlier assignment. Meanwhile, others may have committed more.
+        begun, committed = self.markers.start_offsets, self._assignment.committed_offset
+        done = {partition: max(begun.get(partition, 0), committed(partition)) for partition in gone}
+        self.lost_uncommitted += self._read_beyond(gone, done)
         self._drop(consumer, "lost", partitions)
         self._awaited.begin()
 

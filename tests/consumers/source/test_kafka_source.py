@@ -264,6 +264,21 @@ def test_records_of_lost_partitions_that_are_not_committed_are_counted_until_the
     assert reading.source.lost_uncommitted == 0
 
 
+def test_records_that_another_worker_committed_in_between_are_not_lost() -> None:
+    reading = Reading({A: 100}).assigned(A)
+    reading.read()
+    reading.source.commits.commit({A: 100}, wait=True)
+    reading.consumer.lose(A)
+    reading.read()
+    reading.consumer.logs[A] = 510
+    reading.consumer.committed_offsets[A] = (500, "")
+    reading.assigned(A)
+    reading.read()
+    reading.consumer.lose(A)
+    reading.read()
+    assert reading.source.lost_uncommitted == 10
+
+
 def test_partition_that_comes_back_has_another_epoch() -> None:
     reading = Reading().assigned(A)
     before = reading.assignment.epochs[A]
