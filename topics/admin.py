@@ -313,11 +313,11 @@ def _listed_by_a_thread(admin: Admin) -> Any:
     def ask() -> None:
         try:
             answer.put(admin.list_topics(timeout=ANSWER_TIMEOUT))
-        except KafkaException as error:
+        except Exception as error:  # the other thread would wait for ever
             answer.put(error)
 
     Thread(target=ask, name="topics", daemon=True).start()
     found = answer.get()
-    if isinstance(found, KafkaException):
+    if isinstance(found, Exception):
         raise found
     return found
