@@ -41,13 +41,15 @@ def travel(journey: Journey) -> None:
     assert json.loads(journey.run("millstream lag scaled --json"))["messages"] == EVENTS // 2
     workers = journey.start("exec millstream run scaled --workers 2 --plain")
     workers.wait_for("2/2 workers")
-    # The first worker may have read the first half alone. It finishes these events before it gives partitions away.
+    # The first worker may have read the first half alone. Those that it hasn't begun are left to the second one.
     journey.run(f"tail -{EVENTS // 2} events.jsonl | millstream produce scaled")
     watch = journey.start("exec millstream lag scaled --watch --json --interval 1")
     watch.wait_for('"group": "scaled", "messages": 0,')
     watch.stop(expect=None)
     output = workers.stop()
-    assert f"totals: {EVENTS:,} events read, {EVENTS:,} predicted (of 2 workers)" in output, output
+    totals = next(line for line in output.splitlines() if "totals:" in line)
+    assert f"events read, {EVENTS:,} predicted" in totals, totals
+    assert "(of 2 workers)" in totals, totals
     journey.run(f"millstream tail scaled --from-beginning --limit {EVENTS} --timeout 20 --json > predictions.jsonl")
     expected = {f"e{i}": float(i) for i in range(EVENTS)}
     journey.assert_predicted("predictions.jsonl", expected, lambda outputs: float(outputs["score"]))
