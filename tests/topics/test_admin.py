@@ -173,12 +173,15 @@ def test_broker_that_is_away_is_told_with_its_address(monkeypatch: pytest.Monkey
 def test_error_of_the_client_while_a_broker_is_waited_for_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     client = admin.Admin({"bootstrap.servers": f"127.0.0.1:{free_ports(1)[0]}"})
 
-    def broken(**_options: object) -> None:
+    def broken(timeout: float) -> None:
+        if timeout < admin.ANSWER_TIMEOUT:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         raise RuntimeError("the handle is closed")
 
     monkeypatch.setattr(client, "list_topics", broken)
+    monkeypatch.setattr(admin, "QUIET_SECONDS", 0.0)
     with pytest.raises(RuntimeError, match="the handle is closed"):
-        admin._listed_by_a_thread(client)
+        admin.states(client, [])
 
 
 def test_ctrl_c_ends_the_wait_for_a_broker_at_once() -> None:

@@ -42,7 +42,8 @@ def test_refused_connection_has_the_advice_to_start_a_broker_and_none_on_the_use
         said = str(unreachable("127.0.0.1:1, localhost:1", transport))
         denied = str(unreachable("127.0.0.1:1", transport, [KafkaError(KafkaError._AUTHENTICATION)]))
     assert said.endswith(
-        " Nothing listens there. Start a broker (`millstream broker`), or correct `kafka.bootstrap` in the pipeline file."
+        " Nothing listens there. Start a broker (`millstream broker`), or correct `kafka.bootstrap` in the pipeline file, or the "
+        "environment variable that it takes."
     )
     assert denied.endswith("Correct the user, the password or the mechanism under `kafka.client` in the pipeline file.")
 
