@@ -178,9 +178,19 @@ def _show(stored: StoredLetter | NoLetter, pipeline: Pipeline, store: SchemaStor
 def _json_event(event: Mapping[str, Any], value: bytes | None) -> dict[str, Any]:
     """The event of a letter for programs: decoded if possible, else as hex with the reason; null if the letter holds none."""
     about = {"timestamp": event["timestamp"], "headers": event.get("headers", [])}
-    if value is None or "error" not in event:
-        return {**about, "value": event["value"] if value is not None else None}
-    return {**about, "value_hex": value.hex(), "not_decoded": event["error"]}
+    if value is None:
+        return {**about, "value": None}
+    why = event["error"] if "error" in event else _why_unreadable(event["value"])
+    return {**about, "value_hex": value.hex(), "not_decoded": why} if why else {**about, "value": event["value"]}
+
+
+def _why_unreadable(value: Any) -> str:
+    """Why readers of JSON refuse a decoded event; empty if they don't."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return "the event has half of a character (a lone surrogate)"
+    return ""
 
 
 def _hex(value: bytes) -> str:

@@ -375,6 +375,19 @@ def test_letter_with_many_headers_shows_the_first_and_their_number(kafka: Broker
     assert "header h20" not in shown
 
 
+def test_shown_event_with_half_a_character_is_hex_for_programs(kafka: Broker, tmp_path: Path) -> None:
+    """jq ends at such an escape, and the letters after it would be lost."""
+    service = python_service(tmp_path, kafka, "return {'y': inputs['x']}", input={"format": "json", "event_id": "id"})
+    value = rb'{"id": "a", "note": "\ud800"}'
+    ours: dict[str, Any] = {"pipeline": service.group, "topic": service.inputs[0], "reason": "unfit"}
+    write_letters(kafka.bootstrap, service.letters, [a_letter(**ours, value=value)])
+    done = millstream_here("dead-letters", "show", service.file, "0@0", "--json")
+    found = json.loads(done.stdout)
+    assert "value" not in found
+    assert bytes.fromhex(found["value_hex"]) == value
+    assert found["not_decoded"] == "the event has half of a character (a lone surrogate)"
+
+
 def test_shown_letter_is_one_json_object_for_programs(kafka: Broker, tmp_path: Path) -> None:
     service = vector_service(tmp_path, kafka)
     value = vector_events(1, seed=1).values[0]
