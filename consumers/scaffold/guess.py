@@ -42,6 +42,7 @@ def inputs_of(model: ModelFile, found: Mapping[str, Found], events: int, taken: 
         of_others = {one.path for tensor, one in named.items() if one is not None and tensor != entry.tensor}
         left = {path: found for path, found in free.items() if path not in of_others}
         part = None if named[entry.tensor] else _part_of_time(entry, list(found.values()), events, taken)
+        part = part or (None if named[entry.tensor] else _mask(entry, inputs))
         one = part or _input(entry, left, events, stated=bool(model.inputs))
         guessed.append(one)
         for used in () if part else one.fields:  # a field seldom fills two inputs, but each part of a time may
@@ -91,6 +92,15 @@ def _part_of_time(
     return InputGuess(entry.tensor, entry.dtype, [FieldGuess(options, "; ".join(why))], _shape(entry))
 
 
+def _mask(entry: ModelInput, inputs: Sequence[ModelInput]) -> InputGuess | None:
+    """An input that is called a mask, and varies in length as another one does."""
+    of_items = [each for each in inputs if each.tensor != entry.tensor and each.shape == (None,)]
+    if "mask" not in _plain(entry.tensor) or entry.shape != (None,) or not of_items or entry.dtype == "string":
+        return None
+    why = "the input is called a mask, so it gets 1 for each item of an event, and 0 for the padding behind them"
+    return InputGuess(entry.tensor, entry.dtype, [], {"mask": True}, True, why)
+
+
 def _list(entry: ModelInput, width: int | None, found: Mapping[str, Found], *, stated: bool) -> InputGuess | None:
     """An input that one list field fills: that of its name, or the only one that fits."""
     fitting = [one for one in found.values() if one.is_list and _items_fit(one, entry.dtype)]
@@ -105,7 +115,7 @@ def _list(entry: ModelInput, width: int | None, found: Mapping[str, Found], *, s
     if width is None:
         options = {"max_length": entry.max_length or 1 << longest.bit_length()}
     if len(chosen) > 1:
-        paths = ", ".join(one.path for one in chosen)
+        paths = ", ".join(one.path if fits(one, entry.dtype) else f"{one.path} with a `vocabulary`" for one in chosen)
         why = f"several lists fit, and none has the input's name: write one of {paths}"
         return InputGuess(entry.tensor, entry.dtype, [OPEN], options, True, why)
     reasons = [] if named or not stated else ["no list has the input's name, and only this one fits"]
@@ -117,7 +127,11 @@ def _list(entry: ModelInput, width: int | None, found: Mapping[str, Found], *, s
 
 def _items_fit(one: Found, dtype: str) -> bool:
     """Whether the items of a list may fill elements of this type: as they are, or texts as indices of a vocabulary."""
-    return fits(one, dtype) or (is_index(dtype) and one.varies and one.shows_vocabulary and not one.is_code)
+    if not is_index(dtype):
+        return fits(one, dtype)
+    if fits(one, dtype):
+        return one.kind != "number" or all(float(value).is_integer() for value in one.values)
+    return one.varies and one.shows_vocabulary and not one.is_code
 
 
 def _filled_by(one: Found, entry: ModelInput, options: dict[str, Any], reasons: list[str]) -> InputGuess:

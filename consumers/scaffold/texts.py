@@ -83,7 +83,8 @@ def config_text(inputs: Sequence[InputGuess], outputs: Sequence[str], files: Map
         lines += [f"  - tensor: {_yaml(entry.tensor)}", f"    dtype: {entry.dtype}"]
         lines += [f"    {name}: {_yaml(value)}" for name, value in entry.options.items()]
         if entry.is_list:
-            lines += [f"    {name}: {_yaml(value)}" for name, value in _with_file(entry.fields[0], files).items()]
+            options = [option for one in entry.fields for option in _with_file(one, files).items()]  # a mask has none
+            lines += [f"    {name}: {_yaml(value)}" for name, value in options]
             continue
         lines.append("    fields:")
         lines += [f"      - {_field(one, files)}" for one in entry.fields]

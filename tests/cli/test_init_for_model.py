@@ -165,6 +165,26 @@ def test_list_of_texts_becomes_a_vocabulary(tmp_path: Path, capsys: pytest.Captu
     assert cli.run(["predict", str(tmp_path / "tags"), str(file)]) == 0
 
 
+@pytest.mark.parametrize("names", [("tags", "tags_mask"), ("ids", "attention_mask")])
+def test_input_that_is_called_a_mask_is_one(tmp_path: Path, names: tuple[str, str]) -> None:
+    events = [{"tags": ["red", "blue"][: number % 3], "heat": [0.5, 1.5]} for number in range(12)]
+    file = tmp_path / "tags.jsonl"
+    file.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    inputs = [(name, TensorProto.INT64, ["n"]) for name in names]
+    _, config = made(tmp_path / "masked", "--model", model(tmp_path / "m.onnx", inputs), "--sample", file)
+    tags, mask = config["inputs"]
+    assert (tags["field"], tags["vocabulary"]) == ("tags[]", ["blue", "red"])
+    assert mask == {"tensor": names[1], "dtype": "int64", "mask": True}
+    assert cli.run(["predict", str(tmp_path / "masked"), str(file)]) == 0
+
+
+def test_lists_that_may_fill_an_input_are_named_with_the_option_that_they_need(tmp_path: Path) -> None:
+    events = [{"tags": ["red", "blue"][: number % 3], "slots": [1, 2], "heat": [0.5, 1.5]} for number in range(12)]
+    config = unsure(tmp_path, [("ids", TensorProto.INT64, ["n"])], events)
+    assert "write one of tags[] with a `vocabulary`, slots[]" in config
+    assert "heat" not in config
+
+
 def test_long_vocabulary_of_a_list_gets_a_file(tmp_path: Path) -> None:
     file = tmp_path / "tags.jsonl"
     file.write_text("".join(f"{json.dumps({'tags': [f'x{number}', f'x{19 - number}']})}\n" for number in range(20)))
@@ -308,7 +328,7 @@ def test_exported_program_states_its_inputs_and_their_bounds_without_being_loade
     numbers, embedding, mask = config["inputs"]
     assert (numbers["tensor"], numbers["dtype"], len(numbers["fields"])) == ("numbers", "float32", 2)
     assert embedding == {"tensor": "embedding", "dtype": "float64", "max_length": 64, "field": "embedding[]"}
-    assert mask == {"tensor": "mask", "dtype": "bool", "max_length": 64, "field": "TODO"}
+    assert mask == {"tensor": "mask", "dtype": "bool", "mask": True}
     assert config["outputs"] == [{"tensor": "churn"}, {"tensor": "spend"}]
 
 
@@ -339,8 +359,9 @@ def test_pipeline_for_an_exported_program_runs_once_its_author_is_trusted(
 
 def test_axis_without_a_bound_gets_a_length_from_the_sample(tmp_path: Path) -> None:
     free = EXPORTED | {"range_constraints": {"s1": {"min_val": 0, "max_val": None}}}
-    _, embedding, mask = guessed_config(tmp_path, "m/models/model.json", json.dumps(free))["inputs"]
-    assert (embedding["max_length"], mask["max_length"]) == (4, 128)
+    named = json.dumps(free).replace('"mask"', '"weights"')
+    _, embedding, weights = guessed_config(tmp_path, "m/models/model.json", named)["inputs"]
+    assert (embedding["max_length"], weights["max_length"]) == (4, 128)
 
 
 @pytest.mark.parametrize("description", ["", "{}", json.dumps({"graph_module": {"signature": 7}})])
