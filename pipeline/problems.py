@@ -56,6 +56,8 @@ def _unknown_key(loc: Loc, schema: JsonSchema) -> str:
     close = get_close_matches(key, allowed, n=1)
     if close:
         return f"unknown key. Did you mean {close[0]}?"
+    if len(loc) > 1 and key in schema["properties"]:
+        return "unknown key here. It belongs at the top level of the file."
     homes = [name for name, section in schema["properties"].items() if key in section.get("properties", ())]
     if len(homes) == 1:
         return f"unknown key here. It belongs under `{homes[0]}:`."

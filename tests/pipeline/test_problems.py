@@ -114,6 +114,8 @@ PROBLEMS = [
      "output.colour: unknown key. Allowed here: carry_headers, format, include, topic."),
     ("topic: predictions", "topic: predictions\n  carry_headers: x", 10,
      "output.carry_headers: expected a list, found 'x'. Write for example: carry_headers: [traceparent, tracestate, baggage]"),
+    ("schema: event", "schema: event\n  group: mine", 8,
+     "input.group: unknown key here. It belongs at the top level of the file."),
     ("model:\n", "max_wait: 5ms\nmodel:\n", 10, "max_wait: unknown key here. It belongs under `batch:`."),
     ("name: m\n", "name: ../m\n", 11,
      "model.name: expected one name, not a path (1 to 200 of the characters a-z A-Z 0-9 . _ -, and not . or ..), found '../m'"),
