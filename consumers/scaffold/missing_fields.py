@@ -1,9 +1,11 @@
 """Finds paths that lead nowhere in all events of a sample, such as those with a typo. Without a schema, nothing else can."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from itertools import takewhile
 from typing import Any
 
+from millstream.consumers.scaffold.own_fields import last_name
 from millstream.consumers.scaffold.survey import survey
 from millstream.schemas.paths import Every, Step, parse_path, text_of, value_at
 from millstream.schemas.wording import meant
@@ -23,6 +25,7 @@ class MissingFields:
         of_lists: paths that may lead to a list.
         """
         self._instead = instead
+        self._read = {text_of(parse_path(path).steps) for path in paths}
         self._of_lists = of_lists
         # Behind `[]` lie several values, so the list itself counts.
         self._absent = {
@@ -51,7 +54,7 @@ class MissingFields:
         for path in self._absent:
             advice = EMPTY_LISTS
             if not self._has_empty_lists(path):
-                advice = _advice(path, surveyed, is_list=path in self._of_lists)
+                advice = _advice(path, surveyed, self._read, is_list=path in self._of_lists)
             instead = f"; {self._instead[path]}" if path in self._instead else ""
             yield f"warning: field {path} was missing or null in {self._events} of {self._events} events{instead}.{advice}"
 
@@ -62,15 +65,27 @@ class MissingFields:
         return [] in lists and not any(lists)
 
 
-def _advice(path: str, surveyed: Collection[str], *, is_list: bool) -> str:
-    """What may be wrong with the path, with a space before it; empty if it is right, but null, or if nothing is like it."""
+def _advice(path: str, surveyed: Collection[str], read: Collection[str], *, is_list: bool) -> str:
+    """What may be wrong with the path, with a space before it; empty if it is right, but null, or if nothing is like it.
+
+    Args:
+        path: the path that the events lack.
+        surveyed: the paths that they have.
+        read: the paths that fill something: none of them is the one that was meant.
+        is_list: whether the path may lead to a list.
+    """
     steps = parse_path(path).steps
     own = text_of(steps)
     if own in surveyed:
         return ""
     other = Every.ITEM if is_list else 0
     there = [near for near in (_with_indices(found, steps, other) for found in surveyed) if near.count("[]") <= 1]
-    return SHORT_LISTS if own in there else meant(own, there)
+    if own in there:
+        return SHORT_LISTS
+    # Paths into the same record are alike, whatever their last names are.
+    return meant(
+        own, [near for near in there if near not in read and get_close_matches(last_name(own), [last_name(near)])]
+    )
 
 
 def _with_indices(found: str, steps: Sequence[Step], other: Step) -> str:

@@ -904,6 +904,7 @@ def test_path_that_no_event_has_is_warned_of_with_the_nearest_one(
         ("parcels[0].kgg", " Did you mean `parcels[0].kg`?"),
         ("parcels[0].dmis[1]", " Did you mean `parcels[0].dims[1]`?"),
         ("parcels.kg", " Did you mean `parcels[0].kg`?"),
+        ("parcels[0].weight", ""),  # a sibling that has nothing else in common is no typo
         ("note", ""),  # it is there, but null
         ("tags[0]", " Their lists are empty."),
     ],
