@@ -110,7 +110,14 @@ class ByLength:
         """Warn if the model takes padding for items. Raises as `run`."""
         if len(self.length_buckets) == 1:  # all events are padded to one length, so none depends on others
             return
-        changed = effect_of_padding(self._model.signature.inputs, self._executor.run, *self.length_buckets[:2])
+        runtime, (short, long) = self._model.runtime, self.length_buckets[:2]
+        changed = effect_of_padding(
+            self._model.signature.inputs,
+            self._executor.run,
+            short,
+            long,
+            in_16_bits=runtime.dtype is not None or runtime.tensorrt_fp16,
+        )
         if changed:
             log.warning(
                 "%s: the model takes padding for items: %s. So a prediction depends on the events that run together with it. "

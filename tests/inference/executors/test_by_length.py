@@ -218,5 +218,36 @@ def test_model_that_leaves_padding_out_is_not_talked_of(
     assert said_of(caplog, pool) == ""
 
 
+def attention(inputs: Tensors) -> npt.NDArray[Any]:
+    """Of embeddings that are alike, so that padding changes little."""
+    items = 1 + inputs["items"] / 100
+    weights = np.exp(items) / np.exp(items).sum(axis=1, keepdims=True)
+    return np.asarray((weights * items).sum(axis=1))
+
+
+def test_small_effect_of_padding_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    assert "takes padding for items" in said_of(caplog, attention, inputs=(ITEMS,))
+
+
+def test_model_whose_results_round_a_little_differently_is_not_talked_of(caplog: pytest.LogCaptureFixture) -> None:
+    assert said_of(caplog, lambda inputs: inputs["items"].sum(axis=1) * (1 + 1e-6 * inputs["items"].shape[1])) == ""
+
+
+def test_indices_that_the_model_does_not_know_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    def small(inputs: Tensors) -> npt.NDArray[Any]:
+        if inputs["items"].max() > 1:
+            raise ModelRejected("index out of range")
+        return np.asarray(inputs["items"].mean(axis=1))
+
+    assert "takes padding for items" in said_of(caplog, small, inputs=(ITEMS,))
+    caplog.clear()
+
+    def sums(inputs: Tensors) -> npt.NDArray[Any]:
+        small(inputs)
+        return np.asarray(inputs["items"].sum(axis=1))
+
+    assert said_of(caplog, sums, inputs=(ITEMS,)) == ""
+
+
 def test_model_that_runs_all_events_at_one_length_is_not_talked_of(caplog: pytest.LogCaptureFixture) -> None:
     assert said_of(caplog, lambda inputs: inputs["items"].mean(axis=1), length_buckets=(LONGEST,)) == ""
