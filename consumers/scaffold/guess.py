@@ -1,6 +1,7 @@
 """Guesses which event fields fill a model's inputs, and says what was guessed. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -47,7 +48,16 @@ def inputs_of(model: ModelFile, found: Mapping[str, Found], events: int, taken: 
         guessed.append(one)
         for used in () if part else one.fields:  # a field seldom fills two inputs, but each part of a time may
             free.pop(used.options["field"], None)
-    return with_hints(guessed, list(found.values()), list(free.values()), events)
+    return with_hints(_side_by_side(guessed), list(found.values()), list(free.values()), events)
+
+
+def _side_by_side(guessed: Sequence[InputGuess]) -> list[InputGuess]:
+    """The guesses with one `max_length`, which all inputs of variable length share: that of the longest list."""
+    known = [one.options["max_length"] for one in guessed if "max_length" in one.options and one.fields != [OPEN]]
+    return [
+        replace(one, options=one.options | {"max_length": max(known)}) if known and "max_length" in one.options else one
+        for one in guessed
+    ]
 
 
 def _input(entry: ModelInput, found: Mapping[str, Found], events: int, *, stated: bool) -> InputGuess:

@@ -89,7 +89,10 @@ def _hinted(entry: InputGuess, fitting: Sequence[Found], left: Sequence[Found], 
     more = [(one, feature) for one in left if (feature := _with_options(one, entry.dtype))]
     more.sort(key=lambda pair: _distance(entry.tensor, pair[0]))
     if more:
-        why += f". With options, these fit, too: {', '.join(feature for _, feature in more[:MAX_HINTS])}"
+        features = [feature for _, feature in more[:MAX_HINTS]]
+        why += f". With options, these fit, too: {', '.join(features)}"
+        if any("vocabulary: [" in feature for feature in features):
+            why += ". A vocabulary must be the one of the training, in its order"
     fields = [*entry.fields]
     fields[first] = replace(OPEN, why=why)
     return replace(entry, fields=fields)

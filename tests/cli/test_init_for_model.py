@@ -361,7 +361,7 @@ def test_axis_without_a_bound_gets_a_length_from_the_sample(tmp_path: Path) -> N
     free = EXPORTED | {"range_constraints": {"s1": {"min_val": 0, "max_val": None}}}
     named = json.dumps(free).replace('"mask"', '"weights"')
     _, embedding, weights = guessed_config(tmp_path, "m/models/model.json", named)["inputs"]
-    assert (embedding["max_length"], weights["max_length"]) == (4, 128)
+    assert (embedding["max_length"], weights["max_length"]) == (4, 4), "they share one"
 
 
 @pytest.mark.parametrize("description", ["", "{}", json.dumps({"graph_module": {"signature": 7}})])
@@ -1004,7 +1004,7 @@ def test_text_is_a_hint_for_a_number_with_its_vocabulary(tmp_path: Path, capsys:
     events = [{"carrier": ("ups", "dhl", "")[number % 3], "weight": number} for number in range(6)]
     config = unsure(tmp_path, [("X", TensorProto.FLOAT, [2])], events)
     feature = '{field: "carrier", vocabulary: ["", "dhl", "ups"]}'
-    assert f"these fit, too: {feature}\n" in config
+    assert f"these fit, too: {feature}. A vocabulary must be the one of the training, in its order\n" in config
     assert f"- carrier: text; as a feature: {feature}\n" in capsys.readouterr().out
 
 
