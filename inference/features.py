@@ -347,12 +347,23 @@ def _items(
         missing = ~column.valid
         items = np.where(missing, np.array(conversion.missing, items.dtype), items)
         unfit = None if unfit is None else unfit & column.valid
-    for row, at in _first_of_each_event(unfit, offsets_of(lists.lengths)) if unfit is not None else ():
-        problems.setdefault(
-            row,
-            f"field `{entry.fields[0]}`[{at}] is null or out of range for {entry.dtype}, which tensor `{entry.tensor}` needs",
-        )
+    if unfit is not None:
+        _report_unfit_items(lists, column, unfit, entry, problems)
     return _Filled(items, missing)
+
+
+def _report_unfit_items(
+    lists: ListColumn, column: Column, unfit: Mask, entry: TensorInput, problems: dict[int, str]
+) -> None:
+    """Add the problem of each event with an item that is null, or that the tensor can't hold. `column`: the converted items."""
+    offsets = offsets_of(lists.lengths)
+    places = list(_first_of_each_event(unfit, offsets))
+    values = column.take(np.array([offsets[row] + at for row, at in places], np.int64)).to_list()
+    for (row, at), value in zip(places, values, strict=True):
+        found = "null" if value is None else f"{value}, out of range for {entry.dtype}"
+        problems.setdefault(
+            row, f"field `{entry.fields[0]}`[{at}] is {found}, but tensor `{entry.tensor}` needs a value"
+        )
 
 
 def _report_wrong_items(lists: ListColumn, wrong: Mask, entry: TensorInput, problems: dict[int, str]) -> None:

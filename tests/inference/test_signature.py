@@ -148,7 +148,7 @@ def test_unfit_scalar_names_field_tensor_and_what_was_found(a: float | None, dty
         (None, "field `v` is absent or null, but tensor `vector` needs 3 values"),
         ([], "field `v` has 0 values, but tensor `vector` needs 3 values"),
         ([1.0, 2.0], "field `v` has 2 values, but tensor `vector` needs 3 values"),
-        ([1.0, 2.0, None], "field `v`[2] is null or out of range for float32, which tensor `vector` needs"),
+        ([1.0, 2.0, None], "field `v`[2] is null, but tensor `vector` needs a value"),
         ([1.0, math.inf, 0.0], "field `v`[1] is NaN or infinite, which tensor `vector` does not take"),
         ([1.0, 2.0, -1e39], "field `v`[2] is -1e+39, too large for float32, which tensor `vector` does not take"),
     ],
@@ -162,7 +162,7 @@ def test_whole_number_too_large_for_its_tensor_is_not_cut_off() -> None:
     table = table_of({"v": ListOf("int64")}, v=[[1, 2**31], [2, 2**31 - 1]])
     fitted = to_tensors(table, [TensorInput("ids", ("v",), True, "int32", (2,))], allow_nan=False)
     assert [unfit.error for unfit in fitted.unfit] == [
-        "field `v`[1] is null or out of range for int32, which tensor `ids` needs"
+        "field `v`[1] is 2147483648, out of range for int32, but tensor `ids` needs a value"
     ]
     assert fitted.tensors["ids"].tolist() == [[2, 2**31 - 1]]
 
