@@ -114,7 +114,7 @@ class Source:
         self._past_end = PastEnd(subscription.group)
         self.assigned_once = False
         self.lost_uncommitted = (
-            0  # records that were read of partitions lost since the last assignment, without committed offsets
+            0  # records read of partitions that were lost since the last assignment, and not committed
         )
         self._reassigned = 0.0  # when the assignment last changed
         self._refreshed = 0.0  # when the group metadata was last requested

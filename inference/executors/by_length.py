@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -52,12 +53,13 @@ class ByLength:
             warm_up(self._executor.run, self._model.signature.at(length), sizes)
         try:
             self._call = self._measured()
-            self._warn_of_padding()
         except (
             ModelRejected,
             OutOfMemory,
         ):  # the warm-up has logged it; without a measurement, the fixed cost counts as 0
             self._call = 0.0
+        with suppress(OutOfMemory):
+            self._warn_of_padding()
 
     def run(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
         """See `Executor.run`. Inputs of variable length are ragged."""
@@ -107,7 +109,7 @@ class ByLength:
         return join_rows(answers)
 
     def _warn_of_padding(self) -> None:
-        """Warn if the model takes padding for items. Raises as `run`."""
+        """Warn if the model takes padding for items. Raises OutOfMemory, ExecutorUnavailable."""
         if len(self.length_buckets) == 1:  # all events are padded to one length, so none depends on others
             return
         runtime, (short, long) = self._model.runtime, self.length_buckets[:2]

@@ -11,10 +11,8 @@ from millstream.inference.ragged import Ragged
 from millstream.inference.signature import TensorInput, blank
 from millstream.inference.varying import padded_to
 
-NOTHING = (
-    1e-3,
-    1e-4,
-)  # share, and amount, by which results may differ, because sums round in another way at another length
+# Share and amount by which results may differ, because sums round in another way at another length.
+NOTHING = 1e-3, 1e-4
 NOTHING_IN_16_BITS = 2e-2, 1e-2
 FLOATS = ((-0.5, -1.5, -2.5), (1.5, 0.5, 2.5))  # below and above the padding, so that a maximum or a minimum shows it
 INDICES = ((1,), (1, 2, 3))  # the first ones, which most vocabularies have
@@ -37,15 +35,12 @@ def effect_of_padding(
         long: the length that the same event is then padded to.
         in_16_bits: whether the model computes with 16 bits.
 
-    Raises:
-        Exception: as `run` for the first event. Another one may be none that the model takes.
+    An event that the model rejects is left out. Raises OutOfMemory, ExecutorUnavailable: as `run`.
     """
-    for number, event in enumerate(_events(inputs, short)):
+    for event in _events(inputs, short):
         try:
             bare, padded = (run(padded_to(inputs, event, size)) for size in (short, long))
         except ModelRejected:
-            if not number:
-                raise
             continue
         if changed := _difference(bare, padded, short, long, *(NOTHING_IN_16_BITS if in_16_bits else NOTHING)):
             return changed

@@ -249,5 +249,21 @@ def test_indices_that_the_model_does_not_know_are_left_out(caplog: pytest.LogCap
     assert said_of(caplog, sums, inputs=(ITEMS,)) == ""
 
 
+def test_model_that_rejects_made_up_events_is_measured_nevertheless() -> None:
+    class Particular(Timed):
+        def run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
+            if inputs["items"].any() and len(inputs["items"]) == 1 and not self.warm:
+                raise ModelRejected("index out of range")
+            return super().run(inputs)
+
+        warm = False
+
+    executor = Particular(1e6)
+    made = warmed_up(executor)
+    executor.warm = True
+    made.run(events_of([5, 64]))
+    assert executor.shapes == [(2, 64)], "calls are known to cost much"
+
+
 def test_model_that_runs_all_events_at_one_length_is_not_talked_of(caplog: pytest.LogCaptureFixture) -> None:
     assert said_of(caplog, lambda inputs: inputs["items"].mean(axis=1), length_buckets=(LONGEST,)) == ""
