@@ -195,8 +195,10 @@ def _on_cast(uses: Sequence[tuple[TensorInput, Conversion]], path: str, wanted: 
 
 def _on_mixed(pipeline: Pipeline, uses: Sequence[tuple[TensorInput, Conversion]], path: str) -> str:
     """What to do about a field of values of several types where the option `type` can't help; empty: it can."""
-    if not uses and path in (pipeline.input.event_id, pipeline.input.event_time, pipeline.batch.cost):
-        return f"{path}: the option names no type. Let the producer send one that it takes, or name another field."
+    own = {"input.event_id": pipeline.input.event_id, "input.event_time": pipeline.input.event_time}
+    own["batch.cost"] = pipeline.batch.cost
+    if not uses and (option := next((name for name, field in own.items() if field == path), None)):
+        return f"{path}: `{option}` has no option `type`. Let the producer send what it takes, or name another field there."
     if uses and path == pipeline.input.event_id:
         return (
             f"{path}: `type: any` beside the field takes other values, as far as the tensor does. Other types don't go with "

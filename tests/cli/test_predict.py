@@ -316,7 +316,7 @@ TO_NUMBERS = "`type: any` beside the field takes numbers, true and false, also a
         ),
         ('{field: "i[0].x", time: iso8601}', {"i": [{"x": 1}]}, "i[].x: a time has one form in all events"),
         ("{field: x, vocabulary: [a, b]}", {"x": 1.5}, "x: a vocabulary takes texts and whole numbers only"),
-        ("{field: y, missing: 0}", {"id": 1.5}, "id: the option names no type"),
+        ("{field: y, missing: 0}", {"id": 1.5}, "id: `input.event_id` has no option `type`"),
     ],
 )
 def test_value_of_another_type_is_told_with_the_option_that_takes_it(
@@ -476,7 +476,7 @@ def test_cost_of_another_type_is_told_to_have_no_option(tmp_path: Path, capsys: 
     _, events, file = reading_one(tmp_path, "x", [{"x": 1, "size": "large"}])
     file.write_text(f"{file.read_text()}\nbatch: {{cost: size, max_cost: 9}}\n")
     assert cli.run(["predict", str(file), str(events)]) == 1
-    assert "size: the option names no type." in capsys.readouterr().err
+    assert "size: `batch.cost` has no option `type`." in capsys.readouterr().err
 
 
 def test_other_texts_of_a_boolean_get_the_advice_that_takes_them(
