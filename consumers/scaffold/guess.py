@@ -23,6 +23,11 @@ from millstream.inference.mapping import PLACEHOLDER
 from millstream.schemas.wording import counted
 
 MAX_FIELDS = 2000  # that fill an input; a larger one is filled by a list
+NO_LIST = (
+    "no list of the sample fits: name one that has as many items as the others in each event. For the mask of another input, "
+    "write `mask: true` in place of `max_length` and `field`"
+)
+NOT_NAMED = "no list has the input's name"
 MAX_OPEN = 8  # elements of an input that the user must fill, one by one
 _TIME_PARTS = {
     **{name: name for name in ("hour", "weekday", "day", "month")},
@@ -48,16 +53,25 @@ def inputs_of(model: ModelFile, found: Mapping[str, Found], events: int, taken: 
         guessed.append(one)
         for used in () if part else one.fields:  # a field seldom fills two inputs, but each part of a time may
             free.pop(used.options["field"], None)
-    return with_hints(_side_by_side(guessed), list(found.values()), list(free.values()), events)
+    return with_hints(_side_by_side(guessed, found), list(found.values()), list(free.values()), events)
 
 
-def _side_by_side(guessed: Sequence[InputGuess]) -> list[InputGuess]:
-    """The guesses with one `max_length`, which all inputs of variable length share: that of the longest list."""
-    known = [one.options["max_length"] for one in guessed if "max_length" in one.options and one.fields != [OPEN]]
-    return [
-        replace(one, options=one.options | {"max_length": max(known)}) if known and "max_length" in one.options else one
-        for one in guessed
-    ]
+def _side_by_side(guessed: Sequence[InputGuess], found: Mapping[str, Found]) -> list[InputGuess]:
+    """The guesses for inputs of variable length, which share one `max_length`, and have as many items in each event."""
+    lists = [one for one in guessed if "max_length" in one.options and one.fields != [OPEN]]
+    if not lists:
+        return [*guessed]
+    first = next((one for one in lists if NOT_NAMED not in one.why), lists[0])
+    lengths = found[first.fields[0].options["field"]].lengths
+    fitting = [one for one in lists if found[one.fields[0].options["field"]].lengths == lengths]
+    shared = {"max_length": max(one.options["max_length"] for one in fitting)}
+    made = []
+    for one in guessed:
+        if one in lists and one not in fitting:
+            made.append(InputGuess(one.tensor, one.dtype, [OPEN], shared, True, NO_LIST))
+        else:
+            made.append(replace(one, options=one.options | shared) if "max_length" in one.options else one)
+    return made
 
 
 def _input(entry: ModelInput, found: Mapping[str, Found], events: int, *, stated: bool) -> InputGuess:
@@ -128,7 +142,7 @@ def _list(entry: ModelInput, width: int | None, found: Mapping[str, Found], *, s
         paths = ", ".join(one.path if fits(one, entry.dtype) else f"{one.path} with a `vocabulary`" for one in chosen)
         why = f"several lists fit, and none has the input's name: write one of {paths}"
         return InputGuess(entry.tensor, entry.dtype, [OPEN], options, True, why)
-    reasons = [] if named or not stated else ["no list has the input's name, and only this one fits"]
+    reasons = [] if named or not stated else [f"{NOT_NAMED}, and only this one fits"]
     if width is None:
         takes = f", and the model takes up to {entry.max_length:,}" if entry.max_length else ""
         reasons.append(f"the longest list of the sample has {counted(longest, 'item')}{takes}")
@@ -181,12 +195,8 @@ def _scalars(
 ) -> InputGuess:
     """An input that several fields fill."""
     if width is None and stated:
-        why = (
-            "no list of the sample fits: name one. For the mask of another input, write `mask: true` in place of `max_length` "
-            "and `field`"
-        )
         options = {"max_length": entry.max_length or DEFAULT_MAX_LENGTH}
-        return InputGuess(entry.tensor, entry.dtype, [OPEN], options, True, why)
+        return InputGuess(entry.tensor, entry.dtype, [OPEN], options, True, NO_LIST)
     if width is not None and width > MAX_FIELDS:
         todo = FieldGuess(
             {"field": PLACEHOLDER}, f"the input has {width:,} elements: name a list of the event that has as many"
@@ -196,7 +206,8 @@ def _scalars(
     if width is not None and width > len(fitting) + MAX_OPEN:
         why = (
             f"the input has {width:,} elements, and the sample has {counted(len(fitting), 'field')} that fit: name a list of the "
-            f"event that has as many items, or write `fields: [...]` in place of `field` and `shape`"
+            f"event that has as many items, or write `fields: [...]` in place of `field` and `shape`. If this is the mask of "
+            f"another input, write `mask: true` in place of both"
         )
         return InputGuess(entry.tensor, entry.dtype, [OPEN], {"shape": [size or 1 for size in entry.shape]}, True, why)
     chosen = fitting[:width]

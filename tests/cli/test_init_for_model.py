@@ -178,6 +178,14 @@ def test_input_that_is_called_a_mask_is_one(tmp_path: Path, names: tuple[str, st
     assert cli.run(["predict", str(tmp_path / "masked"), str(file)]) == 0
 
 
+def test_lists_of_other_lengths_do_not_fill_inputs_beside_each_other(tmp_path: Path) -> None:
+    events = [{"steps": [1.5] * (1 + number % 5), "heat": [0.5] * (1 + number % 3)} for number in range(12)]
+    config = unsure(tmp_path, [("steps", TensorProto.FLOAT, ["n"]), ("seen", TensorProto.FLOAT, ["n"])], events)
+    assert 'field: "steps[]"' in config
+    assert "heat" not in config
+    assert "For the mask of another input, write `mask: true`" in config
+
+
 def test_lists_that_may_fill_an_input_are_named_with_the_option_that_they_need(tmp_path: Path) -> None:
     events = [{"tags": ["red", "blue"][: number % 3], "slots": [1, 2], "heat": [0.5, 1.5]} for number in range(12)]
     config = unsure(tmp_path, [("ids", TensorProto.INT64, ["n"])], events)
