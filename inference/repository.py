@@ -189,6 +189,10 @@ def _described(place: Path) -> Description | None:
 def _no_model(name: str, version: int, place: Path) -> str:
     if foreign := what_to_convert(place):
         return foreign
+    if (beside := _model_in(place.parent)) is not None:
+        return (
+            f"model `{name}` version {version} has no model in {place}, but {beside} beside it: move that into {place}."
+        )
     return (
         f"model `{name}` version {version} has no model: expected one of {', '.join(BY_FILE)} in {place}, or in its "
         f"{CONFIG_FILE} an `executor:` that needs none (`millstream docs executors`)."

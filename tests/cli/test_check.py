@@ -247,6 +247,11 @@ def beside_the_versions(folder: Path) -> None:
     version.rmdir()
 
 
+def beside_its_version(folder: Path) -> None:
+    file = folder / "models" / "vector" / "1" / "model.onnx"
+    file.rename(folder / "models" / "vector" / file.name)
+
+
 def in_the_repository(folder: Path) -> None:
     version = folder / "models" / "vector" / "1"
     for file in version.iterdir():
@@ -279,6 +284,10 @@ MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "model beside the versions": (
         beside_the_versions,
         ["model `vector` has no version in", "but model.onnx beside the folders of versions", "to ", "/vector/1."],
+    ),
+    "model beside its version": (
+        beside_its_version,
+        ["model `vector` version 1 has no model in", "model.onnx beside it: move that into ", "/vector/1."],
     ),
     "model without a folder of its name": (
         in_the_repository,
