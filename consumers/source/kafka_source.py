@@ -345,7 +345,11 @@ class Source:
         leaving.start()
         leaving.join(LEAVE_TIMEOUT)
         if leaving.is_alive():
-            log.warning("the group was not left within %g s: the broker is away", LEAVE_TIMEOUT)
+            log.warning(
+                "the group was not left within %g s, because the broker is away, or the group moves partitions: it takes this "
+                "worker for there until its session ends",
+                LEAVE_TIMEOUT,
+            )
 
     def _leave(self) -> None:
         self._uncount(list(self._epochs))  # first, because a closing client can't request offsets

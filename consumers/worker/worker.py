@@ -224,6 +224,13 @@ class Worker:
         """Say what becomes of the events in flight, of which so many were in lost partitions."""
         if lost or (self._ending.at_once.is_set() and not done):
             log.warning("%d events were not finished: %s", max(unfinished, lost), self._fate)
+        elif not done and self._health.broker_away is not None:
+            log.warning(
+                "%d events were not finished within the drain time of %g s, because no broker answers: %s",
+                unfinished,
+                self._settings.drain_timeout,
+                self._fate,
+            )
         elif not done:
             log.warning(
                 "%d events were not finished within the drain time of %g s: %s. With a slow model, raise `limits.drain_timeout` "

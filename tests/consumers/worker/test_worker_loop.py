@@ -188,6 +188,19 @@ def test_what_is_not_written_within_the_drain_time_is_left_to_the_next_worker(
     assert "6 events were not finished within the drain time of 0.05 s" in caplog.text
 
 
+def test_broker_that_is_away_is_named_as_the_cause_where_the_drain_time_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    working = Working(6, drain_timeout=0.05)
+    working.sink.may.clear()
+    working.assign()
+    assert working.sink.standing.wait(10)
+    working.health.broker_away = "Kafka does not answer"
+    working.stop()
+    assert "6 events were not finished within the drain time of 0.05 s, because no broker answers" in caplog.text
+    assert "slow model" not in caplog.text
+
+
 def test_a_worker_that_stops_has_its_drain_time_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: clock[0], perf_counter=time.perf_counter))
