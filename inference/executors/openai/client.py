@@ -182,8 +182,8 @@ class Client:
         """The error for a server that does not answer."""
         if isinstance(error, TimeoutError) and not isinstance(error, self._aiohttp.ConnectionTimeoutError):
             return TimedOut(
-                f"{one.url} did not answer within {timeout:.3g} s. If it only needs longer: allow more with `server.timeout` in "
-                f"config.yaml"
+                f"{one.url} did not answer within {round(timeout, 2):g} s. If it only needs longer: allow more with "
+                f"`server.timeout` in config.yaml"
             )
         if isinstance(error, self._aiohttp.ClientConnectorCertificateError):
             return ExecutorUnavailable(
