@@ -22,13 +22,30 @@ _CLASSIC_PROTOCOL = {
 }
 # The broker itself assigns partitions and sets the timeouts (KIP-848). The client then refuses the settings above.
 _CONSUMER_PROTOCOL = {"group.protocol": "consumer"}
+_LONGEST_MS = 86_400_000  # the longest `max.poll.interval.ms` that the client accepts
+_REJOIN_MS = (
+    45_000  # what a member may take to join a rebalance, besides its drain; also the client's default session timeout
+)
 # With this property, a client fetches its first token at once, and its `close` waits for the token.
 _FETCHES_TOKEN = ("sasl.oauthbearer.method", "oidc")
 
 
 def membership(pipeline: Pipeline) -> dict[str, str]:
     """The group settings of a worker's consumer, unless `kafka.client` sets them."""
-    return _CONSUMER_PROTOCOL if pipeline.membership.protocol == "consumer" else _CLASSIC_PROTOCOL
+    protocol = _CONSUMER_PROTOCOL if pipeline.membership.protocol == "consumer" else _CLASSIC_PROTOCOL
+    return {**protocol, "max.poll.interval.ms": str(_rebalance_timeout(pipeline))}
+
+
+def _rebalance_timeout(pipeline: Pipeline) -> int:
+    """How long a rebalance waits for a member, in milliseconds.
+
+    The client's default of 300 s is made for loops that don't poll while they process. A worker always polls, or drains. So a
+    shorter time is safe. It matters where members die while they join: the broker may then make the others wait for all of it.
+    """
+    session = pipeline.client_config().get("session.timeout.ms", 0)
+    waits = min(round(pipeline.limits.drain_timeout * 1000) + _REJOIN_MS, _LONGEST_MS)
+    # The client refuses a poll interval below the session timeout. It also reports a session timeout that is no number.
+    return max(waits, int(session)) if str(session).isdecimal() else waits
 
 
 def client_refusals(pipeline: Pipeline) -> Iterator[tuple[str | None, str]]:

@@ -18,7 +18,8 @@ WARN_AFTER: Final = 30.0  # seconds without an assignment after which the worker
 WHAT: Final = "the group's assignment"
 OTHER_MEMBER: Final = (
     "its coordinator answers, so another member probably delays the rebalance. The group goes on once that member answers, or "
-    "once its `max.poll.interval.ms` is over. Kafka's `kafka-consumer-groups --describe --members` lists the members"
+    "once its `max.poll.interval.ms` is over (a worker's is `limits.drain_timeout` + 45 s). Kafka's "
+    "`kafka-consumer-groups --describe --members` lists the members"
 )
 
 

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from millstream.pipeline.client_trial import membership
 from millstream.pipeline.loading import load_pipeline
 from millstream.topics.coordinator import coordinator_error
 from millstream.topics.errors import BrokerUnreachableError
@@ -20,6 +21,7 @@ from tests.consumers.processes import Worker
 from tests.consumers.service import vector_service
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tests.conftest import MakeTopic
@@ -36,7 +38,7 @@ class WithoutCoordinators(MavenKafka):
         return super()._settings() | {"offsets.topic.replication.factor": 3}
 
 
-def standing_member(service: Service) -> Consumer:
+def standing_member(service: Service, settings: Mapping[str, str]) -> Consumer:
     """Another worker of the group, which has joined and never takes its assignment. The next rebalance waits for it."""
     pipeline = load_pipeline(service.file, {})
     consumer = Consumer(
@@ -44,7 +46,7 @@ def standing_member(service: Service) -> Consumer:
             "bootstrap.servers": pipeline.kafka.bootstrap,
             "group.id": pipeline.group_id,
             "client.id": client_id(pipeline),
-            "partition.assignment.strategy": "cooperative-sticky",
+            **settings,
         }
     )
     consumer.subscribe(list(pipeline.input.topics))
@@ -90,7 +92,7 @@ def test_worker_says_that_another_member_delays_the_rebalance_and_when_that_is_o
     kafka: Broker, tmp_path: Path
 ) -> None:
     service = vector_service(tmp_path, kafka)
-    other = standing_member(service)
+    other = standing_member(service, {"partition.assignment.strategy": "cooperative-sticky"})
     with Worker(service.file) as worker:
         worker.wait_for(lambda: WARNING in worker.log, WARNED, "told that there is no assignment")
         assert f"{WARNING}its coordinator answers, so another member probably delays the rebalance" in worker.log
@@ -98,3 +100,18 @@ def test_worker_says_that_another_member_delays_the_rebalance_and_when_that_is_o
         worker.wait_ready()
         assert worker.log.count("has made an assignment, after ") == 1
         assert worker.stop() == 0
+
+
+@pytest.mark.full
+@pytest.mark.durable
+def test_a_rebalance_waits_for_a_worker_that_stands_still_for_little_more_than_its_drain_may_take(
+    kafka: Broker, tmp_path: Path
+) -> None:
+    service = vector_service(tmp_path, kafka, limits={"drain_timeout": "1s"})
+    other = standing_member(service, membership(load_pipeline(service.file, {})))
+    with Worker(service.file) as worker:
+        worker.wait_for(
+            lambda: "has made an assignment, after " in worker.log, 150, "assigned without the other member"
+        )
+        assert worker.stop() == 0
+    other.close()
