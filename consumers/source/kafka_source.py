@@ -71,8 +71,8 @@ class Subscription:
 
 
 LOST = (
-    ": the group has removed this worker, because its brokers or this process stood still, or the group began anew. The worker "
-    "joins again. Events in flight are read again by whoever gets the partitions"
+    ": the group has removed this worker, because its brokers or this process stood still, or the group began anew. Events in "
+    "flight are read again by whoever gets the partitions. A worker that doesn't end joins again"
 )
 
 
