@@ -27,6 +27,10 @@ class ModelConfigError(InferenceError):
     """
 
 
+class OutputsDiffer(ModelConfigError):  # noqa: N818
+    """The outputs of parts of a micro-batch differ in shape or type, so that they can't be joined."""
+
+
 class SourceUnavailable(InferenceError):  # noqa: N818
     """The place that models come from is away or too slow, or what it holds can't be stored here at present.
 

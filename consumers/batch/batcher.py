@@ -76,29 +76,40 @@ class Batcher:
         oldest = min((queue[0].block.arrived for queue in self._waiting.values()), default=undecoded)
         return None if oldest is None else self._window.closes(oldest)
 
-    def take(self, now: float) -> MicroBatch | None:
-        """The next batch that is due; None if none is."""
+    def take(self, now: float, together: int = 1) -> MicroBatch | None:
+        """The next batch that is due, or up to `together` full ones as one; None if none is due.
+
+        The bytes and the cost of batches that are taken together are no more than those that one may have.
+        """
         if self._events >= self._limits.max_events:
-            return self._cut("size", now)
+            return self._cut("size", now, self._limits.max_events * max(min(self._full(), together), 1))
         if self._bytes >= self._limits.max_bytes:
-            return self._cut("bytes", now)
+            return self._cut("bytes", now, self._limits.max_events)
         if self._cost >= self._max_cost:
-            return self._cut("cost", now)
+            return self._cut("cost", now, self._limits.max_events)
         due = self.due()
-        return self._cut("time", now) if due is not None and now >= due else None
+        return self._cut("time", now, self._limits.max_events) if due is not None and now >= due else None
+
+    def _full(self) -> int:
+        """How many full batches may be taken together: those of the first block, because they are views of its rows."""
+        if len(self._waiting) > 1:  # then topics have turns
+            return 1
+        (queue,) = self._waiting.values()
+        return (queue[0].last - queue[0].first) // self._limits.max_events
 
     def drain(self) -> MicroBatch | None:
         """The next batch, due or not; None if nothing waits."""
-        return self._cut("drain", None) if self._waiting else None
+        return self._cut("drain", None, self._limits.max_events) if self._waiting else None
 
-    def _cut(self, reason: str, now: float | None) -> MicroBatch:
+    def _cut(self, reason: str, now: float | None, most: int) -> MicroBatch:
+        """Cut a batch of at most `most` events."""
         parts: list[BatchSlice] = []
-        room = _Room(self._limits.max_events, self._limits.max_bytes, self._max_cost)
+        room = _Room(most, self._limits.max_bytes, self._max_cost)
         while self._waiting and not room.full:
             topic = min(self._waiting, key=self._served.__getitem__)
             queue = self._waiting[topic]
             rows = queue.popleft()
-            head, tail = _split(rows, room, self._turn(topic))
+            head, tail = _split(rows, room, self._turn(topic, most))
             if tail is not None:
                 queue.appendleft(tail)
             if not queue:
@@ -112,17 +123,17 @@ class Batcher:
                 break
         if now is not None:
             self._window.note_closed(now)
-        self._events -= self._limits.max_events - room.events
+        self._events -= most - room.events
         self._bytes -= self._limits.max_bytes - room.bytes
         self._cost -= self._max_cost - room.cost
         return MicroBatch(tuple(parts), reason, now)
 
-    def _turn(self, topic: str) -> int:
-        """The number of events that the topic may add before another topic has its turn."""
+    def _turn(self, topic: str, most: int) -> int:
+        """The number of events that the topic may add to a batch of `most` events before another topic has its turn."""
         if len(self._waiting) == 1:
-            return self._limits.max_events
+            return most
         total = sum(self._weights[other] for other in self._waiting)
-        return max(int(self._limits.max_events * self._weights[topic] / total), 1)
+        return max(int(most * self._weights[topic] / total), 1)
 
 
 class _Room:

@@ -94,13 +94,14 @@ class BatchStart:
 
     def begin(self, batch: MicroBatch) -> Work | None:
         """Count a batch that is admitted, and return what `work_of` does."""
-        self._metrics.count(m.BATCHES, 1, batch.reason)
+        sizes = sizes_of(batch.events, self._max_events)
+        self._metrics.count(m.BATCHES, len(sizes), batch.reason)
         self._note_wait(time.monotonic() - batch.arrived)
         work = self.work_of(batch)
         if work is not None:
-            events = work.events + len(work.late)
-            self._note_events(events)
-            self._note_fill(min(events / self._max_events, 1.0))  # more events: several batches that run as one
+            for size in sizes_of(work.events + len(work.late), self._max_events):
+                self._note_events(size)
+                self._note_fill(size / self._max_events)
         return work
 
     def is_over(self, work: Work) -> bool:
@@ -129,6 +130,12 @@ class BatchStart:
         late = {row: _expired(batch, row) for row in expired.tolist()}
         kept = np.delete(np.arange(events), np.union1d(expired, left_out))
         return Work(batch, {name: array[kept] for name, array in tensors.items()}, len(kept), kept, late)
+
+
+def sizes_of(events: int, max_events: int) -> list[int]:
+    """The sizes of the micro-batches that run as one; a batch without events is one, too."""
+    full, rest = divmod(events, max_events)
+    return [max_events] * full + [rest] * (rest > 0 or not full)
 
 
 def no_result() -> Result:

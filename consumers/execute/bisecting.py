@@ -12,10 +12,10 @@ from millstream.consumers.resilience.safety_net import SafetyNet, raise_expected
 from millstream.inference.errors import (
     EventsRejected,
     ExecutorUnavailable,
-    ModelConfigError,
     ModelRejected,
     NanOutput,
     OutOfMemory,
+    OutputsDiffer,
 )
 from millstream.inference.executors.interface import Inputs, Tensors, join_rows, rows_between, rows_of
 
@@ -50,6 +50,7 @@ class Bisection:
         net: rejects an event that makes the run raise an unexpected error. None: such an error is raised.
         """
         self._net = net
+        self._max_events = max_events
         self._working = AdaptiveBatchSize(max_events)
         self._allow_nan_outputs = allow_nan_outputs
 
@@ -78,7 +79,8 @@ class Bisection:
 
         Raises:
             ExecutorUnavailable: the executor can't run; or a single event does not fit into memory, which is not its fault.
-            ModelConfigError: the outputs of the parts differ in shape, so an event's output depends on the other events.
+            OutputsDiffer: the outputs of the parts differ in shape, so an event's output depends on the other events. Of inputs
+                of several micro-batches, the outputs may also differ in type.
             Exception: another error that no event causes.
         """
         rejected: dict[int, Rejection] = {}
@@ -92,7 +94,7 @@ class Bisection:
                 waiting.append((stop, end))
             try:
                 parts.append((yield rows_between(inputs, start, stop)))
-                rows.append(np.arange(start, stop))
+                rows.append(all_rows(stop)[start:])
                 self._working.fitted(stop - start)
                 self._note_good(inputs, start)
             except EventsRejected as error:
@@ -112,7 +114,9 @@ class Bisection:
                 waiting += self._halves(error, start, stop)
         if not parts:
             return {}, np.empty(0, np.int64), rejected
-        outputs, ran = _joined(parts), np.concatenate(rows) if len(rows) > 1 else rows[0]
+        # Other types are allowed only where memory is short: then the parts have no results of their own.
+        outputs = _joined(parts, of_one_type=rows_of(inputs) > self._max_events)
+        ran = np.concatenate(rows) if len(rows) > 1 else rows[0]
         return (outputs, ran, rejected) if self._allow_nan_outputs else _without_nan(outputs, ran, rejected)
 
     def _halves(self, error: Exception, start: int, stop: int) -> list[tuple[int, int]]:
@@ -194,15 +198,18 @@ class BisectingExecutor:
             return result
 
 
-def _joined(parts: list[Tensors]) -> dict[str, npt.NDArray[Any]]:
+def _joined(parts: list[Tensors], *, of_one_type: bool) -> dict[str, npt.NDArray[Any]]:
     try:
-        return join_rows(parts)
+        joined = join_rows(parts)
     except ValueError as error:
         shapes = [{name: list(array.shape) for name, array in part.items()} for part in (parts[0], parts[-1])]
-        raise ModelConfigError(
+        raise OutputsDiffer(
             f"the model gives outputs of another shape when a micro-batch runs in parts: {shapes[0]} and {shapes[1]}. Give each "
             f"event the same shape, whoever shares its batch."
         ) from error
+    if of_one_type and any(part[name].dtype != array.dtype for name, array in joined.items() for part in parts):
+        raise OutputsDiffer("the model gives outputs of several types")
+    return joined
 
 
 def _without_nan(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
 
-from millstream.consumers.events import MicroBatch
+from millstream.consumers.events import BatchResult, MicroBatch
 from millstream.consumers.execute.flights import Flights
 from millstream.consumers.execute.opened_rollout import Opened
 from millstream.consumers.execute.reorder_buffer import Ordering
@@ -14,17 +14,17 @@ from millstream.consumers.execute.runner import Runner
 from millstream.consumers.execute.served import ServedModel
 from millstream.consumers.execute.version_switch import VersionSwitch
 from millstream.consumers.resilience.leaving import LibraryThread
+from millstream.inference.errors import OutputsDiffer
 
 SHUTDOWN_TIMEOUT = 1.0  # seconds for all threads to end
-# Full batches that a rollout with several live versions gets as one, if its models are fast.
-TOGETHER = 4
 
 
 class ExecutorPool:
     """Runs micro-batches, one per thread at a time, and passes their results on. One thread calls it.
 
     A single runner without batches `ahead` runs in the caller's thread: to hand a small batch to another thread costs more than
-    to run it. For the same reason, the results of a fast model are passed on together (`ResultBuffer`).
+    to run it. For the same reason, the full batches of a fast model are submitted together, and its results are passed on
+    together (`ResultBuffer`).
     """
 
     def __init__(
@@ -55,7 +55,9 @@ class ExecutorPool:
         self._flights = Flights(results, ordering=ordering, abandon=abandon)
         self._results = results
         self._fail = fail
-        self._took = 0.0  # seconds that the models took for the last batch
+        self._max_events = runners[0].max_events
+        self._took = MAX_DELAY  # seconds that the models took for each of the last batches
+        self._apart: Opened | None = None  # the outputs of its batches differ in shape or type, so none run as one
         self._waiting: SimpleQueue[tuple[int, MicroBatch, ServedModel] | None] = SimpleQueue()
         self._threads = [
             LibraryThread(partial(self._run, at, runner), f"executor-{at}")
@@ -67,8 +69,14 @@ class ExecutorPool:
 
     @property
     def together(self) -> int:
-        """See `Pool.together`. With threads, several batches run at a time instead, or wait for a GPU."""
-        return TOGETHER if not self._threads and self._took < MAX_DELAY and self._switch.current.is_split else 1
+        """See `Pool.together`. They take no longer than results are kept back.
+
+        With threads, several batches run at a time instead, or wait for a GPU.
+        """
+        served = self._switch.current
+        if self._threads or served.model is self._apart:
+            return 1
+        return max(min(int(MAX_DELAY / self._took), served.together), 1)
 
     def submit(self, batch: MicroBatch) -> None:
         """See `Pool.submit`."""
@@ -78,11 +86,22 @@ class ExecutorPool:
             return
         served = self._switch.take()
         try:
-            result = self._runners[0].answer(self._flights.next_number(), batch, served.slots[0])
+            result = self._answer(batch, served)
+        except OutputsDiffer:
+            if batch.events <= self._max_events:
+                raise
+            self._apart = served.model
+            for part in batch.split(self._max_events):
+                self._results.keep(self._answer(part, served))
+        else:
+            if result.seconds:
+                self._took = result.seconds / max(batch.events / self._max_events, 1)
+            self._results.keep(result)
         finally:
             self._switch.release(served)
-        self._took = result.seconds
-        self._results.keep(result)
+
+    def _answer(self, batch: MicroBatch, served: ServedModel) -> BatchResult:
+        return self._runners[0].answer(self._flights.next_number(), batch, served.slots[0])
 
     def flush(self) -> None:
         """See `Pool.flush`."""

@@ -11,9 +11,10 @@ class Pool(Protocol):
 
     @property
     def together(self) -> int:
-        """How many full batches may be submitted as one. It is more than 1 if several models share their events.
+        """How many full batches may be submitted as one. The model still runs them one after the other.
 
-        Each model then gets batches that are about as full as one model's would be.
+        It is more than 1 if the model takes so little time that the work around a batch counts. If several models share the
+        events, each of them gets fuller batches then.
         """
         ...
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from millstream.consumers.errors import Abandoned
 from millstream.consumers.events import BatchResult, MicroBatch
-from millstream.consumers.execute.batch_start import BatchStart, no_result, not_run
+from millstream.consumers.execute.batch_start import BatchStart, no_result, not_run, sizes_of
 from millstream.consumers.execute.bisecting import Result
 from millstream.consumers.execute.served import Slot
 from millstream.consumers.observability import metrics as m
@@ -54,7 +54,8 @@ class Runner:
         self._start = BatchStart(max_events=max_events, admit=admit, is_outdated=is_outdated, metrics=metrics)
         self._abandon = abandon
         self._took = 0.0  # seconds that the model took for the last batch
-        self._metrics = metrics
+        self.max_events = max_events
+        self._note_seconds = metrics.observer(m.STAGE_SECONDS, "infer")
 
     def answer(self, number: int, batch: MicroBatch, served: Slot) -> BatchResult:
         """Run the batch. During an outage of the executor, it waits.
@@ -90,4 +91,6 @@ class Runner:
             )
         finally:
             self._took = time.perf_counter() - started
-            self._metrics.observe(m.STAGE_SECONDS, self._took, "infer")
+            batches = len(sizes_of(batch.events, self.max_events))
+            for _ in range(batches):
+                self._note_seconds(self._took / batches)

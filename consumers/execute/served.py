@@ -17,6 +17,8 @@ from millstream.inference.model_id import ModelId
 from millstream.schemas.arrays import Ints
 from millstream.schemas.rollout_choices import RowChoices
 
+TOGETHER, TOGETHER_IN_ROLLOUT = 16, 4  # full batches
+
 
 class Begun(NamedTuple):
     """A micro-batch that is about to run."""
@@ -86,9 +88,12 @@ class ServedModel:
     slots: Sequence[Slot]  # one for each
 
     @property
-    def is_split(self) -> bool:
-        """Whether several models have events of their own."""
-        return isinstance(self.model, OpenedRollout) and self.model.is_split
+    def together(self) -> int:
+        """Most full batches that run as one."""
+        if isinstance(self.model, OpenedModel):
+            return TOGETHER
+        # Predictions of a rollout say how long their run took. So runs are longer only where versions share the batches.
+        return TOGETHER_IN_ROLLOUT if self.model.is_split else 1
 
 
 class ModelSlots:

@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from millstream.consumers.batch.batcher import Batcher
 from millstream.consumers.decode.isolating_decoder import IsolatingDecoder
 from millstream.consumers.errors import OffsetsRewound
-from millstream.consumers.events import Barrier, DecodedBatch, FetchedBatch, MicroBatch, ResultQueue, joined_parts
+from millstream.consumers.events import Barrier, DecodedBatch, FetchedBatch, MicroBatch, ResultQueue
 from millstream.consumers.execute.interface import Pool
 from millstream.consumers.flow.in_flight import TopicQuotas
 from millstream.consumers.observability import metrics as m
@@ -78,7 +78,7 @@ class Compute:
         """Process the polls that have come. Returns False at the end."""
         control = self._gather()
         self._decode()
-        while batch := self._take():
+        while batch := self._batcher.take(time.monotonic(), self._pool.together):
             self._dispatch(batch)
         self._pool.flush()
         if control is None:
@@ -88,19 +88,6 @@ class Compute:
         self._pool.settle()
         self._answers.put(control.barrier)
         return control.barrier is not None
-
-    def _take(self) -> MicroBatch | None:
-        """The next batch that is due, or several full ones as one, as many as the pool wants together; None if none is due."""
-        batch, most = self._batcher.take(time.monotonic()), self._pool.together
-        if batch is None or most == 1:
-            return batch
-        batches = [batch]
-        while batches[-1].reason == "size" and len(batches) < most:
-            following = self._batcher.take(time.monotonic())
-            if following is None:
-                break
-            batches.append(following)
-        return batch if len(batches) == 1 else batches[-1]._replace(parts=joined_parts(batches))
 
     def _dispatch(self, batch: MicroBatch) -> None:
         if self._quotas is not None:

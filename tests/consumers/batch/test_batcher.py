@@ -330,3 +330,39 @@ def test_window_is_told_when_batches_close_and_not_of_those_that_are_drained() -
     batcher.add(block("e", 3))
     batcher.drain()
     assert closed == [5.0, 5.5]
+
+
+@FEWER
+@given(blocks(), LIMITS, st.integers(2, 5))
+def test_batches_taken_together_are_whole_batches_of_one_block_within_the_limits_of_one(
+    made: list[DecodedBatch], limits: Limits, together: int
+) -> None:
+    batcher = Batcher(limits)
+    for one in made:
+        batcher.add(one)
+    found: list[int] = []
+    while batch := batcher.take(made[-1].arrived + limits.max_wait, together):
+        found += offsets(batch)
+        if batch.events > limits.max_events:
+            assert batch.events <= together * limits.max_events
+            assert batch.bytes <= limits.max_bytes
+            assert limits.max_cost is None or batch.cost <= limits.max_cost
+            assert len(batch.parts) == 1
+    assert found == [offset for one in made for offset in one.offsets.tolist()]
+
+
+def test_full_batches_of_a_block_are_taken_together() -> None:
+    batcher = Batcher(Limits(4, 1000, 1.0))
+    for text, start in (("eeeeee", 0), ("e" * 13, 6)):
+        batcher.add(block(text, start, arrived=0.0))
+    taken = [batcher.take(0.0, 2) for _ in range(4)]
+    assert [batch and batch.events for batch in taken] == [4, 4, 8, None], (
+        "6 = 4 + 2; the 2 run with 2 of the next block"
+    )
+
+
+def test_topics_that_wait_for_their_turns_get_one_batch_at_a_time() -> None:
+    batcher = Batcher(Limits(4, 1000, 1.0), {"a": 1.0, "b": 1.0})
+    for topic in ("a", "b"):
+        batcher.add(replace(block("e" * 12, 0, arrived=0.0), partitions={0: (topic, 0)}))
+    assert [batch.events for _ in range(3) if (batch := batcher.take(0.0, 3)) is not None] == [4, 4, 4]

@@ -20,6 +20,8 @@ from tests.consumers.in_memory import answered, batch_of, ended, running
 class TimedRunner:
     """Answers at once, and says how long the model took; the pool's clock goes on by that."""
 
+    max_events = 16
+
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: Sequence[float]) -> None:
         self._seconds = list(seconds)
         self._now = 100.0
@@ -87,6 +89,8 @@ def test_what_was_answered_is_handed_over_at_the_end(monkeypatch: pytest.MonkeyP
 
 class HeldRunner:
     """Answers once it may, in a thread that it notes."""
+
+    max_events = 16
 
     def __init__(self) -> None:
         self.may = threading.Semaphore(0)

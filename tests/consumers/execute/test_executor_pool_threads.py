@@ -51,6 +51,8 @@ class Gates:
 class GatedRunner:
     """Answers a batch once its gate is open."""
 
+    max_events = 16
+
     def __init__(self, gates: Gates) -> None:
         self._gates = gates
         self.ran: list[int] = []

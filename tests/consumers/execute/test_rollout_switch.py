@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from millstream.consumers.execute.executor_pool import TOGETHER, ExecutorPool
+from millstream.consumers.execute import runner
+from millstream.consumers.execute.executor_pool import ExecutorPool
 from millstream.consumers.execute.result_buffer import MAX_DELAY, ResultBuffer
 from millstream.consumers.execute.runner import Runner
+from millstream.consumers.execute.served import TOGETHER, TOGETHER_IN_ROLLOUT
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.resilience.retry import Retry
@@ -23,6 +25,7 @@ from millstream.consumers.rollout.slots import reallocated, whole
 from millstream.consumers.serving.rollout_router import RolloutRouter
 from millstream.consumers.sink.coalesce import coalesce
 from millstream.inference.errors import ExecutorUnavailable
+from tests.consumers.clock import Clock
 from tests.consumers.execute.rollouts import rollout_of
 from tests.consumers.execute.serving import in_slots, running_model
 from tests.consumers.in_memory import batch_of
@@ -138,11 +141,14 @@ def test_each_event_is_answered_once_by_the_revision_and_the_variant_that_it_nam
     scene.pool.close()
 
 
-def test_fast_versions_that_share_events_get_several_full_batches_as_one() -> None:
+def test_fast_models_get_several_full_batches_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    Clock(monkeypatch, runner).step = 0.0001
     scene = Pool(1)
-    assert scene.pool.together == 1
-    scene.pool.switch_to(scene.rollout(1))
+    assert scene.pool.together == 1, "nobody knows how fast it is"
+    scene.pool.submit(batch_of("e" * EVENTS))
     assert scene.pool.together == TOGETHER
+    scene.pool.switch_to(scene.rollout(1))
+    assert scene.pool.together == TOGETHER_IN_ROLLOUT
     scene.pool.switch_to(scene.rollout(3))
     assert scene.pool.together == 1, "one version has all events"
     scene.pool.close()

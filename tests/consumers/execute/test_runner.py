@@ -98,6 +98,15 @@ def test_batch_is_counted_with_its_size_its_fill_and_why_it_was_closed() -> None
     assert own.value(m.BATCH_FILL, "_count") == 2
 
 
+def test_full_batches_that_run_as_one_are_counted_one_by_one() -> None:
+    own = Running()
+    own.answer(0, batch_of("e" * 20))
+    assert own.value(m.BATCHES, reason="size") == own.value(m.STAGE_SECONDS, "_count", stage="infer") == 3
+    assert own.value(m.BATCH_EVENTS, "_sum") == 20
+    assert own.value(m.BATCH_EVENTS, "_count") == 3
+    assert own.value(m.BATCH_FILL, "_sum") == pytest.approx(8 / 8 + 8 / 8 + 4 / 8)
+
+
 def test_batch_without_events_is_answered_without_the_model() -> None:
     own = Running(lambda _inputs: pytest.fail("there is nothing to run"))
     found = own.answer(0, batch_of("trt"))
