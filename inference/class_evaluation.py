@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from millstream.inference.class_answers import NO_CLASS
 from millstream.inference.evaluation import LOSSES, Columns, Scores, Summary, summarise
 from millstream.schemas.arrays import Floats, Ints
 
@@ -29,7 +30,7 @@ MIN_PROBABILITY = float(np.finfo(np.float32).tiny)  # keeps the log loss of a ce
 class Answers:
     """One model's predictions: one entry per event."""
 
-    classes: npt.NDArray[np.int32]  # -1: none
+    classes: npt.NDArray[np.int32]  # indices, OTHER_CLASS or NO_CLASS
     probabilities: npt.NDArray[np.float32]  # [events, classes], NaN: not known; [events, 0]: none are kept
 
 
@@ -37,7 +38,7 @@ def summarise_classes(columns: Columns, primary: Answers, shadow: Answers) -> Su
     """Summarise these events. A label is the index of a class."""
     without_labels = replace(columns, labels=np.full(len(columns.labels), np.nan))
     summary = summarise(without_labels, threshold=0.5)
-    known = ~np.isnan(columns.labels) & ~columns.failed & (primary.classes >= 0) & (shadow.classes >= 0)
+    known = ~np.isnan(columns.labels) & ~columns.failed & (primary.classes != NO_CLASS) & (shadow.classes != NO_CLASS)
     labels = columns.labels[known].astype(np.int64)
     losses = [_losses(answers.classes[known], answers.probabilities[known], labels) for answers in (primary, shadow)]
     differences = losses[1] - losses[0]

@@ -51,7 +51,7 @@ def comparison_row(classes: Classes | None) -> np.dtype[np.void]:
     """
     if classes is None:
         return COMPARISON_ROW
-    answers = [(f"{side}_class", "<i4") for side in ("primary", "shadow")]  # index of a class, or NO_CLASS
+    answers = [(f"{side}_class", "<i4") for side in ("primary", "shadow")]  # index of a class, OTHER_CLASS or NO_CLASS
     # NaN: not known. All of an event's are NaN, or none is.
     scores = [(f"{side}_probabilities", "<f4", (classes.probabilities,)) for side in ("primary", "shadow")]
     return np.dtype([*COMPARISON_ROW.descr, *answers, *scores])

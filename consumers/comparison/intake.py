@@ -14,16 +14,20 @@ from millstream.consumers.comparison.outcomes import Outcomes
 from millstream.consumers.comparison.rows import LabelReader, Scoring
 from millstream.consumers.comparison.schema_wait import with_schemas
 from millstream.consumers.comparison.streams import write
+from millstream.consumers.observability.seldom import Kind
+from millstream.inference.class_answers import OTHER_CLASS
 from millstream.schemas.comparisons import ComparisonDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.consumers.comparison.chunks import Rows
     from millstream.consumers.comparison.job import Joins, Merges
     from millstream.consumers.comparison.pairs import KnownPairs
     from millstream.consumers.comparison.streams import Streams
     from millstream.inference.class_answers import Classes
     from millstream.pipeline.pipeline import Pipeline
+    from millstream.schemas.comparisons import Comparisons
     from millstream.schemas.store import SchemaStore
 
 _PARTS_AT_ONCE = 50  # parts between two turns of the loop's other work
@@ -71,12 +75,27 @@ class Intake:
         if others:
             self._metrics.leave_out(len(others), "unknown_pair", self._known.refusal(others[0]))
         rows = self._scoring.rows(comparisons, np.array([record.offset for record in records], np.int64))
+        self._warn_of_other_classes(rows, comparisons)
         partition = event.message.partition
         most = max(1, _MAX_CHUNK_BYTES // rows.itemsize)
         for first in range(0, len(rows), most):
             part = rows[first : first + most]
             await write(self._streams.chunks, partition, self._joins.comparisons(partition, part, comparisons.pairs))
         self.compared += len(records)
+
+    def _warn_of_other_classes(self, rows: Rows, comparisons: Comparisons) -> None:
+        """Warn of answers that count as wrong because they are no class that is compared, now and then."""
+        if self._scoring.classes is None:
+            return
+        for side, outputs in (("primary", comparisons.primary), ("shadow", comparisons.shadow)):
+            others = np.flatnonzero(rows[f"{side}_class"] == OTHER_CLASS)
+            if len(others):
+                kind = Kind(
+                    f"answer of the {side} is no class of the comparison, and counts as wrong",
+                    f"answers of the {side} are no class of the comparison, and count as wrong",
+                )
+                example = f"{outputs[others[0]]}. Name all classes in `comparison.classes`"
+                self._metrics.warnings.warn(kind, len(others), example)
 
     async def labels(self, event: Any) -> None:
         """Send each label of one fetch to the partition of its event's comparison."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from millstream.consumers.comparison.chunks import LABEL_ROW, Rows, comparison_row
-from millstream.inference.class_answers import NO_CLASS, are_probabilities, compared_classes
+from millstream.inference.class_answers import NO_CLASS, OTHER_CLASS, are_probabilities, compared_classes
 from millstream.schemas.comparisons import compared_output
 from millstream.schemas.decoding import open_decoder
 from millstream.schemas.errors import SchemaUnavailable
@@ -120,11 +120,12 @@ def _fill_classes(
             row[f"{side}_probabilities"] = probabilities if kept else _NO_VALUE
             row[side] = probabilities.max()
     comparable = (rows["primary_class"] != NO_CLASS) & (rows["shadow_class"] != NO_CLASS)
-    rows["agreed"] = np.where(comparable, rows["primary_class"] == rows["shadow_class"], -1)
+    equal = (rows["primary_class"] == rows["shadow_class"]) & (rows["primary_class"] != OTHER_CLASS)
+    rows["agreed"] = np.where(comparable, equal, -1)
 
 
 def class_answer(classes: Classes, name: str, outputs: Mapping[str, Any]) -> tuple[int, npt.NDArray[np.float64]]:
-    """The index of the class that a model predicted, or NO_CLASS; and each class's probability, or one NaN: not known."""
+    """What `Classes.read` returns, with the probability of each class in place of its score, or one NaN: not known."""
     place, scores = classes.read(name, outputs)
     known = scores is not None and are_probabilities(scores)
     return place, np.clip(np.array(scores if known else [_NO_VALUE]), 0, 1)

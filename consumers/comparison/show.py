@@ -51,7 +51,7 @@ COLUMNS: Final[Mapping[str, Sequence[str]]] = {
 }
 _DEFAULT_SHADOW: Final = "shadow"  # the name of a shadow without a `name:`
 _NO_LOG_LOSS: Final = (
-    "log loss is not known: it needs the probability of each class of every event, and the compared output lacks it. "
+    "log loss is not known: it needs the probability of each compared class for every event, and some answers lack it. "
     "`millstream check` says which outputs there are; name one with probabilities in `comparison.output`"
 )
 _SAME_PSI, _SHIFTED_PSI = 0.1, 0.25

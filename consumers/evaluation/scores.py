@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.inference.class_answers import NO_CLASS, compared_classes
+from millstream.inference.class_answers import compared_classes
 from millstream.schemas.comparisons import compared_output
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Scores:
             return _NONE
         if classes is not None:
             place, _ = classes.read(name, outputs)
-            return (math.nan, True) if place == NO_CLASS else (float(place), False)
+            return (math.nan, True) if place < 0 else (float(place), False)
         value, item = outputs.get(name), self._scoring.item
         if isinstance(value, list):
             value = value[item] if item is not None and item < len(value) else None

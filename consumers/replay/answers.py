@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.consumers.comparison.rows import class_answer
-from millstream.inference.class_answers import NO_CLASS, compared_classes
+from millstream.inference.class_answers import NO_CLASS, OTHER_CLASS, compared_classes
 from millstream.schemas.arrays import Floats, Ints
 from millstream.schemas.comparisons import compared_output
 
@@ -112,7 +112,9 @@ def agreement(section: Comparison, first: Rows, second: Rows) -> npt.NDArray[np.
     """Whether the answers of each row agree: 1, 0, or -1 if they can't be compared."""
     known = (first["answer"] != NO_ANSWER) & (second["answer"] != NO_ANSWER)
     equal = (first["answer"] == second["answer"]) & (first["answer"] != _NAN)
-    if section.task != "multiclass":
+    if section.task == "multiclass":
+        equal &= first["answer"] != OTHER_CLASS  # nobody knows whether both are the same other class
+    else:
         scored = ~(np.isnan(first["score"]) | np.isnan(second["score"]))
         if section.task == "regression":
             same = np.abs(first["score"] - second["score"]) <= section.tolerance

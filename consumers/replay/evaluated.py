@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from millstream.consumers.replay.answers import agreement
+from millstream.consumers.replay.answers import NO_ANSWER, agreement
 from millstream.consumers.replay.buckets import places_of
+from millstream.inference.class_answers import NO_CLASS
 from millstream.inference.class_evaluation import Answers, summarise_classes
 from millstream.inference.evaluation import Columns, Summary, summarise
 
@@ -133,7 +134,7 @@ def _summary(section: Comparison, primary: Rows, other: Rows, labels: Floats, ch
 def _answers(rows: Rows) -> Answers:
     kept = rows.dtype.names is not None and "probabilities" in rows.dtype.names
     probabilities = rows["probabilities"] if kept else np.zeros((len(rows), 0), np.float32)
-    return Answers(np.where(rows["answer"] < 0, -1, rows["answer"]).astype(np.int32), probabilities)
+    return Answers(np.where(rows["answer"] == NO_ANSWER, NO_CLASS, rows["answer"]).astype(np.int32), probabilities)
 
 
 def sampled(parts: Iterable[Rows], every: int = 100) -> Ints:

@@ -31,8 +31,10 @@ def check_compared_output(pipeline: Pipeline, models: Sequence[ModelVersion]) ->
     Raises:
         PlanError: naming the model, and the outputs that there are.
     """
-    compared_classes_of(pipeline)
+    classes = compared_classes_of(pipeline)
     _check_order(pipeline, models)
+    if classes is not None:
+        _check_all_classes(pipeline, classes, models)
     names = [{name for output in model.signature.outputs for name in output.names} for model in models]
     _check_name(pipeline, models, names)
     if not set.intersection(*names):
@@ -117,9 +119,26 @@ def _check_order(pipeline: Pipeline, models: Sequence[ModelVersion]) -> None:
                 )
 
 
+def _check_all_classes(pipeline: Pipeline, classes: Classes, models: Sequence[ModelVersion]) -> None:
+    """Labels with a class that isn't compared would be left out, although one of the models may predict it."""
+    if pipeline.comparison.classes is not None:
+        return
+    for model in models:
+        for output in model.signature.outputs:
+            is_compared = pipeline.comparison.output in {None, *output.names} and set(output.classes) & {*classes.names}
+            others = [name for name in output.classes if name not in classes.names]
+            if is_compared and others:
+                raise PlanError(
+                    f"{pipeline.at('comparison')}: expected all compared models to have the classes of the one that answers, "
+                    f"{', '.join(classes.names)}; {model.place} also has {', '.join(others)}. Write all classes, in the order of "
+                    f"labels that are indices: `comparison: {{classes: [{', '.join([*classes.names, *others])}]}}`."
+                )
+
+
 def _check_classes(
     pipeline: Pipeline, classes: Classes, models: Sequence[ModelVersion], events: Sequence[dict[str, Any]]
 ) -> str:
+    _check_all_classes(pipeline, classes, models)
     wanted = pipeline.comparison.output
     there = [classes.answers(event) for event in events]
     for model, names, event in zip(models, there, events, strict=True):

@@ -191,6 +191,13 @@ def test_logits_give_a_class_and_no_probability() -> None:
     assert np.isnan(row["primary_probabilities"]).all()
 
 
+def test_class_that_is_not_compared_is_an_answer_that_agrees_with_none() -> None:
+    row = class_rows({"label": "cat"}, {"label": "wolf"})
+    assert (row["primary_class"], row["shadow_class"], row["agreed"]) == (1, -2, 0)
+    row = class_rows({"label": "fox"}, {"label": "wolf"}, output="label")
+    assert (row["primary_class"], row["shadow_class"], row["agreed"]) == (-2, -2, 0)
+
+
 def test_shadow_that_failed_has_no_class() -> None:
     row = class_rows({"label": "cat"}, None)
     assert (row["primary_class"], row["shadow_class"], row["agreed"], row["failed"]) == (1, -1, -1, True)

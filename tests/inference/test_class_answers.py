@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from millstream.inference.class_answers import MAX_PROBABILITIES, NO_CLASS, Classes, are_probabilities, compared_classes
+from millstream.inference.class_answers import (
+    MAX_PROBABILITIES,
+    NO_CLASS,
+    OTHER_CLASS,
+    Classes,
+    are_probabilities,
+    compared_classes,
+)
 
 PETS = Classes(["bird", "cat", "dog"])
 SCORES = [0.2, 0.1, 0.7]
@@ -23,8 +30,13 @@ SCORES = [0.2, 0.1, 0.7]
         ("best", {"best": ["dog", "bird"], "best_scores": [0.7, 0.2]}, (2, None)),
         ("label", {"label": "cat"}, (1, None)),
         ("label", {"label": 1}, (1, None)),
-        ("label", {"label": "wolf"}, (NO_CLASS, None)),
-        ("label", {"label": 3}, (NO_CLASS, None)),
+        ("label", {"label": "wolf"}, (OTHER_CLASS, None)),
+        ("label", {"label": 3}, (OTHER_CLASS, None)),
+        ("best", {"best": ["wolf", "dog"], "best_scores": [0.7, 0.2]}, (OTHER_CLASS, None)),
+        ("s", {"s.bird": 0.2, "s.cat": 0.1, "s.dog": 0.3, "s.wolf": 0.4}, (OTHER_CLASS, [0.2, 0.1, 0.3])),
+        ("s", {"s.bird": 0.2, "s.cat": 0.1, "s.dog": 0.6, "s.wolf": 0.1}, (2, [0.2, 0.1, 0.6])),
+        ("s", {"s.bird": 0.2, "s.cat": 0.8}, (1, None)),
+        ("s", {"s.bird": 0.2, "s.cat": math.nan, "s.dog": 0.7}, (NO_CLASS, None)),
         ("label", {"label": 0.5}, (NO_CLASS, None)),
         ("s", {"s": [0.5, 0.5]}, (NO_CLASS, None)),
         ("s", {"s": [0.5, math.nan, 0.5]}, (NO_CLASS, None)),
@@ -70,6 +82,13 @@ def test_output_with_probabilities_is_compared_if_none_is_named() -> None:
     assert compared_classes(PETS, "label", outputs, outputs) == "label"
     assert compared_classes(PETS, None, {"label": "dog"}, outputs) == "label"
     assert compared_classes(PETS, None, {"label": "dog"}, {"other": "dog"}) is None
+
+
+def test_output_stays_the_same_where_a_model_chooses_a_class_that_is_not_compared() -> None:
+    known = {"label": "dog", "other": "cat", "text": "warm"}
+    assert compared_classes(PETS, None, known, {**known, "label": "wolf"}) == "label"
+    assert compared_classes(PETS, None, {**known, "label": "wolf"}, known) == "label"
+    assert compared_classes(PETS, None, {"text": "warm"}, {"text": "cold"}) is None
 
 
 def test_logits_are_no_probabilities() -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, log_loss
 
+from millstream.inference.class_answers import OTHER_CLASS
 from millstream.inference.class_evaluation import Answers, summarise_classes
 from millstream.inference.estimates import estimate
 from millstream.inference.evaluation import Columns
@@ -92,3 +93,11 @@ def test_events_without_label_or_class_or_shadow_do_not_count() -> None:
     found = estimate(summarise_classes(columns, made.primary, made.shadow), task="multiclass")
     assert found.paired == 7
     assert found.primary.accuracy == pytest.approx((made.primary.classes == made.labels)[3:].mean())
+
+
+def test_class_that_is_not_compared_is_a_wrong_answer() -> None:
+    made = ClassEvents.make(10)
+    made.shadow.classes[:4] = OTHER_CLASS
+    found = estimate(summarise_classes(made.columns(), made.primary, made.shadow), task="multiclass")
+    assert found.paired == 10
+    assert found.shadow.accuracy == pytest.approx((made.shadow.classes == made.labels)[4:].sum() / 10)

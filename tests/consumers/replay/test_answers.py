@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from millstream.consumers.comparison.rows import Scoring
 from millstream.consumers.replay.answers import NO_ANSWER, Answering, agreement, first_event
-from millstream.inference.class_answers import Classes
+from millstream.inference.class_answers import NO_CLASS, Classes
 from millstream.pipeline.comparison_sections import Comparison
 from millstream.schemas.comparisons import Comparisons, Pair, Variant
 
@@ -74,9 +74,19 @@ def test_classes_have_the_answers_of_the_comparison_job(found: list[list[float] 
         job = of_the_job(comparison, classes, first, second)
         ours, theirs, agrees = of_replay(comparison, classes, first, second)
         assert agrees == job["agreed"]
-        assert ours["answer"][0] == (NO_ANSWER if job["primary_class"] < 0 else job["primary_class"])
+        assert ours["answer"][0] == (NO_ANSWER if job["primary_class"] == NO_CLASS else job["primary_class"])
         np.testing.assert_array_equal(ours["probabilities"][0], job["primary_probabilities"])
         np.testing.assert_array_equal(theirs["probabilities"][0], job["shadow_probabilities"])
+
+
+def test_other_class_than_those_compared_is_an_answer_that_agrees_with_none() -> None:
+    comparison, classes = section(task="multiclass", output="label", classes=("a", "b")), Classes(["a", "b"])
+    for first, second, agrees in (("a", "z", 0), ("y", "z", 0), ("a", "a", 1)):
+        sides = {"label": first}, {"label": second}
+        ours, theirs, found = of_replay(comparison, classes, *sides)
+        job = of_the_job(comparison, classes, *sides)
+        assert found == job["agreed"] == agrees
+        assert (ours["answer"][0], theirs["answer"][0]) == (job["primary_class"], job["shadow_class"])
 
 
 @pytest.mark.parametrize("item", [None, 1])

@@ -133,6 +133,21 @@ def test_classes_in_another_order_than_the_model_s_are_refused(tmp_path: Path) -
         check_compared_output(comparing(tmp_path, task="multiclass", classes=["cat", "bird", "dog"]), [model, model])
 
 
+@pytest.mark.parametrize("output", [None, "label"])
+def test_model_with_a_class_that_the_primary_lacks_is_refused_until_the_file_names_all(
+    tmp_path: Path, output: str | None
+) -> None:
+    primary = predicting(tmp_path / "models", "return {}", config=THREE)
+    models = [primary, predicting(tmp_path / "other", "return {}", config=THREE.replace("dog", "dog, wolf"))]
+    pipeline = comparing(tmp_path, task="multiclass", output=output)
+    with pytest.raises(PlanError, match=r"also has wolf\. .*: `comparison: \{classes: \[bird, cat, dog, wolf\]\}`"):
+        check_compared_output(pipeline, models)
+    written = comparing(tmp_path, task="multiclass", output=output, classes=[*PETS, "wolf"])
+    check_compared_output(written, models)
+    answers = [{"label": np.array(["cat"])}, {"label": np.array(["wolf"])}]
+    assert check_compared_answers(written, models, answers).startswith("output `label`: the class. ")
+
+
 @pytest.mark.parametrize(
     ("section", "said"),
     [
