@@ -101,7 +101,7 @@ def _row(stored: StoredLetter) -> dict[str, Any]:
         "topic": letter.topic,
         "partition": letter.partition,
         "offset": letter.offset,
-        "key": _text(letter.key),
+        **_json_key(letter.key),
         "attempts": letter.attempts,
         "replayed_at": _time(stored.replayed_at),
         "error": letter.error,
@@ -118,7 +118,7 @@ def _cells(stored: StoredLetter, longest: int) -> Iterator[str]:
         row["failed_at"],
         row["reason"],
         event,
-        row["key"],
+        _text(stored.letter.key),
         row["attempts"],
         row["replayed_at"],
     ):
@@ -276,6 +276,16 @@ def _time(timestamp: int | None) -> str | None:
         return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):
         return str(timestamp)
+
+
+def _json_key(key: bytes | None) -> dict[str, str | None]:
+    """The key for programs, which can restore each byte of it: as text, or as hex if it is no UTF-8."""
+    if key is None:
+        return {"key": None}
+    try:
+        return {"key": key.decode()}
+    except UnicodeDecodeError:
+        return {"key_hex": key.hex()}
 
 
 def _text(key: bytes | None) -> str | None:

@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import signal
+import struct
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -160,6 +161,19 @@ def test_filters_list_what_they_say(kafka: Broker, tmp_path: Path) -> None:
     table = millstream_here("dead-letters", "list", service.file, "--limit", "3").stdout
     assert "\x1b" not in table
     assert table.splitlines()[-2:] == ["... and 1 more", "4 dead letters: 2 undecodable, 2 unfit"]
+
+
+def test_json_has_each_byte_of_a_key(kafka: Broker, tmp_path: Path) -> None:
+    service = vector_service(tmp_path, kafka)
+    keys = [b"text", None, struct.pack(">q", 3), struct.pack(">q", -3), "\x1b\u202e\U0001f642".encode()]
+    write_letters(kafka.bootstrap, service.letters, [a_letter(offset=at, key=key) for at, key in enumerate(keys)])
+    shown = [json.loads(millstream_here("dead-letters", "show", service.file, "0@3", "--json").stdout)]
+    for found in (listed(service), shown):
+        for one in found:
+            key = bytes.fromhex(one["key_hex"]) if "key_hex" in one else one["key"] and one["key"].encode()
+            assert key == keys[one["offset"]]
+    table = millstream_here("dead-letters", "list", service.file).stdout
+    assert "0000000000000003" in table
 
 
 def test_table_in_a_pipe_has_whole_errors_in_one_line_each(kafka: Broker, tmp_path: Path) -> None:
