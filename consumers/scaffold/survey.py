@@ -1,6 +1,5 @@
 """Looks at sample events: which paths they have, and what values are there."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from millstream.consumers.scaffold.quoting import quoted
 from millstream.inference.casts import Cast
 from millstream.inference.conversions import as_texts
 from millstream.schemas.arrays import Mask
@@ -163,13 +163,13 @@ class Found:
         """The entry in config.yaml that makes the index of a text, of a list's first one if it is a list of texts."""
         is_short = self.shows_vocabulary and not self.is_code and len(self.categories) <= MAX_HINTED
         name = "".join(character if character.isalnum() else "_" for character in self.path).strip("_")
-        entries = json.dumps(self.categories, ensure_ascii=False) if is_short else f"{name[:MAX_FILE_NAME]}.txt"
+        entries = quoted(self.categories) if is_short else f"{name[:MAX_FILE_NAME]}.txt"
         return f"{{field: {self.first_item}, vocabulary: {entries}}}"
 
     @property
     def first_item(self) -> str:
         """The path, of the first item if it leads to a list, as YAML's flow style has it."""
-        return json.dumps(self.path.replace("[]", "[0]"))
+        return quoted(self.path.replace("[]", "[0]"))
 
 
 def survey(events: Sequence[Mapping[str, Any]]) -> dict[str, Found]:

@@ -1,11 +1,11 @@
 """The text of a first pipeline.yaml and config.yaml. Each guess is a comment that begins with GUESS."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from millstream.consumers.scaffold.guesses import FieldGuess, InputGuess
+from millstream.consumers.scaffold.quoting import quoted
 from millstream.inference.mapping import PLACEHOLDER
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")  # what YAML reads as text without quotes, but for the words below
@@ -131,8 +131,6 @@ def _yaml(value: Any) -> str:
         return f"[{', '.join(map(_yaml, value))}]"
     if isinstance(value, str) and _PLAIN.fullmatch(value):
         return (
-            json.dumps(value)
-            if value.lower() in {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
-            else value
+            quoted(value) if value.lower() in {"true", "false", "null", "yes", "no", "on", "off", "y", "n"} else value
         )
-    return json.dumps(value)
+    return quoted(value)

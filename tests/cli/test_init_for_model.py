@@ -255,6 +255,16 @@ def test_odd_names_and_values_are_written_so_that_they_are_read_again(tmp_path: 
     assert zipped == ["zip"]
 
 
+def test_emoji_in_texts_and_names_are_written_so_that_they_are_read_again(tmp_path: Path) -> None:
+    texts = ["\U0001f642", "\u00e9", "\U0001d518nicode", "\u202eleft", "a\u2028b"]
+    events = [{"id": f"e{at}", "mood \U0001f600": texts[at % 5], "\U0001f321": float(at)} for at in range(20)]
+    given = model(tmp_path / "model.onnx", [("mood", TensorProto.INT64, [1]), ("heat", TensorProto.FLOAT, [1])])
+    _, config = made(tmp_path / "moods", "--model", given, "--sample", write_events(tmp_path, events))
+    (mood,), (heat,) = (entry["fields"] for entry in config["inputs"])
+    assert mood == {"field": "mood \U0001f600", "vocabulary": sorted(texts)}
+    assert heat == "\U0001f321"
+
+
 def test_long_vocabularies_get_files_with_names_of_their_own(tmp_path: Path) -> None:
     numbers = [*range(20), *range(20)]  # each text stands twice, so these seem to be all that there are
     events = [{"a": {"b": f"x{number}"}, "a_b": f"y{number}", "c": f"z\n{number}"} for number in numbers]
