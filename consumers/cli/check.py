@@ -88,8 +88,13 @@ def run(args: argparse.Namespace) -> int:
     if refusal is None:
         console.print("ok        a worker would start")
     else:
+        varies = plan is not None and plan.model.signature.max_length is not None
+        single = (
+            ". A model that was exported for a single length does so (`millstream docs models#variable-length-inputs`)"
+        )
         console.print(
             "unsure    a worker would start, but the model rejects blank events: send a real one to see whether it works"
+            f"{single if varies else ''}"
         )
     return 0
 

@@ -118,6 +118,18 @@ def test_model_that_refuses_every_blank_event_is_not_said_to_be_ok(
     assert verdict.startswith("unsure    ")
 
 
+def test_model_of_lists_that_refuses_blank_events_may_have_been_exported_for_one_length(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = "inputs: [{tensor: x, field: 'x[]', dtype: float32, max_length: 8}]\noutputs: [{tensor: y}]\n"
+    service = python_service(tmp_path, NOWHERE, "raise ValueError(inputs['x'].shape)", with_topics=False)
+    (tmp_path / "models" / "number" / "1" / "config.yaml").write_text(config)
+    in_pipeline("input", schema=None, event_id="id")(tmp_path)
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "A model that was exported for a single length does so" in said
+
+
 def test_json_without_a_schema_needs_no_folder_of_schemas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     service = python_service(tmp_path, NOWHERE, "return {'y': inputs['x']}", with_topics=False)
     in_pipeline("input", schema=None, event_id="meta.id")(tmp_path)
