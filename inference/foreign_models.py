@@ -15,6 +15,7 @@ BOOSTERS: Final = {
     ".lgb": "LightGBM",
     ".cbm": "CatBoost",
 }
+WEIGHTS: Final = (".pth", ".ckpt", ".safetensors")
 WITHOUT_MAPS: Final = (
     "`options={'zipmap': False}` (skl2onnx's to_onnx) or `zipmap=False` (onnxmltools' convert_lightgbm)"
 )
@@ -36,6 +37,12 @@ def how_to_convert(suffix: str) -> str:
             f"this looks like a model of {BOOSTERS[suffix]}. Convert it to ONNX with the package onnxmltools, or load it in a "
             "class of yours in model.py (`millstream docs models`)."
         )
+    if suffix in WEIGHTS:
+        return (
+            "this looks like the weights of a torch model, which don't say how to run it. Where the model's code is, load them "
+            "into it, export it with `torch.export.export`, and save that as model.pt2. Or load both in a class of yours in "
+            "model.py (`millstream docs models#a-model-in-torch`)."
+        )
     return ""
 
 
@@ -44,7 +51,7 @@ def what_to_convert(folder: Path) -> str:
     for path in sorted(folder.iterdir()):
         suffix = path.suffix.lower()
         # In a model's folder, other files of text may be vocabularies and the like.
-        if path.is_file() and (suffix in PICKLES or (path.stem == "model" and suffix in BOOSTERS)):
+        if path.is_file() and (suffix in PICKLES or (path.stem == "model" and suffix in (*BOOSTERS, *WEIGHTS))):
             return f"{path}: {how_to_convert(suffix)}"
     return ""
 

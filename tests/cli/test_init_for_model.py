@@ -396,6 +396,7 @@ def test_exported_program_in_another_form_leaves_the_names_open(tmp_path: Path, 
         ("model.ubj", b"{L", "this looks like a model of XGBoost"),
         ("model.onnx", b"<html>", "can't be loaded: this is a web page"),
         ("model.h5", b"", "found a file that ends in .h5"),
+        ("model.pth", b"PK", "weights of a torch model, which don't say how to run it"),
     ],
 )
 def test_file_that_no_executor_runs_says_what_to_do(
