@@ -28,6 +28,7 @@ NO_LIST = (
     "write `mask: true` in place of `max_length` and `field`"
 )
 NOT_NAMED = "no list has the input's name"
+MAX_LISTS = 5  # that are named as possible ones
 MAX_OPEN = 8  # elements of an input that the user must fill, one by one
 _TIME_PARTS = {
     **{name: name for name in ("hour", "weekday", "day", "month")},
@@ -204,10 +205,16 @@ def _scalars(
         return InputGuess(entry.tensor, entry.dtype, [todo], {"shape": [size or 1 for size in entry.shape]}, True)
     fitting = [one for one in found.values() if not one.is_list and fits(one, entry.dtype)]
     if width is not None and width > len(fitting) + MAX_OPEN:
+        lists = [one.path for one in found.values() if one.is_list and one.events and fits(one, entry.dtype)]
+        others = (
+            f". Lists of other lengths, with `pad: 0` and `truncate: true`: {', '.join(lists[:MAX_LISTS])}"
+            if lists
+            else ""
+        )
         why = (
             f"the input has {width:,} elements, and the sample has {counted(len(fitting), 'field')} that fit: name a list of the "
-            f"event that has as many items, or write `fields: [...]` in place of `field` and `shape`. If this is the mask of "
-            f"another input, write `mask: true` in place of both"
+            f"event that has as many items, or write `fields: [...]` in place of `field` and `shape`{others}. If this is the "
+            f"mask of another input, write `mask: true` in place of both, and there `max_length: {width}` in place of `shape`"
         )
         return InputGuess(entry.tensor, entry.dtype, [OPEN], {"shape": [size or 1 for size in entry.shape]}, True, why)
     chosen = fitting[:width]

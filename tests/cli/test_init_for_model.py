@@ -227,6 +227,13 @@ def test_wide_input_that_no_field_fills_is_one_line_to_complete(tmp_path: Path) 
     config = unsure(tmp_path, [("features", TensorProto.FLOAT, [32])], [{"a": 1.5, "b": number} for number in range(4)])
     assert config.count("TODO") == 1
     assert "the input has 32 elements, and the sample has 2 fields that fit: name a list of the event" in config
+    assert "Lists of other lengths" not in config
+
+
+def test_wide_input_names_lists_of_other_lengths_with_the_options_that_make_them_fit(tmp_path: Path) -> None:
+    events = [{"clicks": [{"dwell": 1.5, "depth": 2}] * (10 + number), "a": 1.5} for number in range(4)]
+    config = unsure(tmp_path, [("features", TensorProto.FLOAT, [12])], events)
+    assert "Lists of other lengths, with `pad: 0` and `truncate: true`: clicks[].dwell, clicks[].depth. If" in config
 
 
 def test_texts_become_a_vocabulary(tmp_path: Path) -> None:
