@@ -360,7 +360,7 @@ def _report_unfit_items(
     places = list(_first_of_each_event(unfit, offsets))
     values = column.take(np.array([offsets[row] + at for row, at in places], np.int64)).to_list()
     for (row, at), value in zip(places, values, strict=True):
-        found = "null" if value is None else f"{value}, out of range for {entry.dtype}"
+        found = "absent or null" if value is None else f"{value}, out of range for {entry.dtype}"
         problems.setdefault(
             row, f"field `{entry.fields[0]}`[{at}] is {found}, but tensor `{entry.tensor}` needs a value"
         )

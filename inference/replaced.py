@@ -33,7 +33,7 @@ class Replaced(NamedTuple):
     """How many values of a source were replaced."""
 
     number: int  # for `unknown`: values; otherwise events without the field's value
-    of: int  # for `unknown`: all values; otherwise `Replacements.events` says it
+    of: int  # `unknown`: all values; `include`: events but those of empty lists; otherwise `Replacements.events` says it
     examples: tuple[str, ...] = ()  # of `unknown`: some values
 
     def plus(self, other: "Replaced") -> "Replaced":
@@ -48,7 +48,7 @@ class Replacements:
     events: int = 0
     sources: Mapping[Source, Replaced] = field(
         default_factory=dict
-    )  # those other than `unknown` only if something was replaced
+    )  # those other than `unknown` and `include` only if something was replaced
 
     def __add__(self, other: "Replacements") -> "Replacements":
         """Of all events of both."""
@@ -59,7 +59,7 @@ class Replacements:
 
     def out_of(self, source: Source) -> int:
         """The number of values that could be replaced."""
-        return self.sources[source].of if source.option == "unknown" else self.events
+        return self.sources[source].of if source.option in {"unknown", "include"} else self.events
 
 
 def missing_in(table: Table, inputs: Sequence[TensorInput]) -> dict[Source, Replaced]:
@@ -81,10 +81,24 @@ def absent_in(table: Table, sources: Sequence[Source]) -> dict[Source, Replaced]
     """The events that lack these fields, which Millstream itself reads."""
     found = {}
     for source in sources:
-        valid = table[source.field].valid
+        column = table[source.field]
+        if source.option == "include":
+            found[source] = _absent_included(column)
+            continue
+        valid = column.valid
         if valid is not None and (count := len(valid) - int(np.count_nonzero(valid))):
             found[source] = Replaced(count, len(valid))
     return found
+
+
+def _absent_included(column: Column) -> Replaced:
+    """The events that lack the field. Empty lists don't count: they don't show whether their items would have it."""
+    lacking = _lacking(column)
+    events = len(column)
+    if isinstance(column, ListColumn):
+        is_empty = column.lengths == 0
+        events -= int(np.count_nonzero(is_empty if column.valid is None else is_empty & column.valid))
+    return Replaced(0 if lacking is None else int(np.count_nonzero(lacking)), events)
 
 
 def unknown_in(column: Column, unknown: Mask) -> Replaced:

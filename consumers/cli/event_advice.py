@@ -11,13 +11,15 @@ from millstream.inference.vocabulary import Vocabulary
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.errors import BadPathError
 from millstream.schemas.lookup_columns import looked_up
-from millstream.schemas.paths import parse_path, place_of, text_of, value_at
+from millstream.schemas.paths import Every, parse_path, place_of, text_of, value_at
 from millstream.schemas.wording import meant
 
 _MISMATCH = re.compile(r"(?P<path>.+?): expected (?P<expected>.+), found (?P<found>.+)")
 _NO_ID = re.compile(r"field `(?P<path>.+?)`, the event id, is absent or null")
 _INDEX = re.compile(r"\[-?\d+\]")
-_ABSENT = re.compile(r"field `(?P<path>.+?)` is absent or null, but .+")
+_ABSENT = re.compile(
+    r"field `(?P<path>.+?)`(\[(?P<item>\d+)\])? is (absent or )?null, but .+"
+)  # older dead letters say `is null` of items
 _MAX_NAMES = 12  # of fields that are listed
 _SINGLE = {"text": "text", "true or false": "boolean", "a number": "number", "an integer": "int"}
 """Beginning of what a message expects -> its option `type`."""
@@ -46,7 +48,7 @@ def advice_on(pipeline: Pipeline, signature: Signature | None, reason: str, erro
         there = _fields_there(absent["path"], event, "as `input.event_id` in the pipeline file")
         return f"{absent['path']}: {there}".rstrip() if there else ""
     if reason == "unfit" and (absent := _ABSENT.fullmatch(error)):
-        there = _fields_there(absent["path"], event, "in the mapping")
+        there = _fields_there(absent["path"], event, "in the mapping", int(absent["item"] or 0))
         return (
             f"{absent['path']}: {there}`missing:` beside the field replaces an absent or null value "
             "(`millstream docs models`)."
@@ -54,13 +56,14 @@ def advice_on(pipeline: Pipeline, signature: Signature | None, reason: str, erro
     return _on_type(pipeline, signature, reason, error)
 
 
-def _fields_there(path: str, event: object, place_of_name: str) -> str:
+def _fields_there(path: str, event: object, place_of_name: str, item: int = 0) -> str:
     """Which fields the event has where the path leads nowhere, with a space behind it; empty if it leads to a null.
 
     Args:
         path: the path.
         event: as an object.
         place_of_name: where to write the new name of a renamed field.
+        item: the index of the item that `[]` in the path stands for.
     """
     try:
         steps = parse_path(path).steps
@@ -76,7 +79,7 @@ def _fields_there(path: str, event: object, place_of_name: str) -> str:
                 f"{parent} has no `{step}`. It has the fields {listed}.{question} If the field was renamed, write its new "
                 f"name {place_of_name} (`millstream docs models#a-field-that-is-renamed`). "
             )
-        place = value_at(place, [step])
+        place = value_at(place, [item if step is Every.ITEM else step])
     return ""
 
 

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 # Events at least, from which the worker tells whether nearly all values are replaced. A field that a tenth of the events have is
 # in such a window for sure.
 WINDOW: Final = 200
-FEWEST_VALUES: Final = 100  # of a vocabulary's field in a window: it may be absent in most events
+FEWEST_VALUES: Final = 100  # of a field in a window: one of a vocabulary may be absent in most events, a list empty
 NEARLY_ALL: Final = 0.99  # of the values of a window
 MOST: Final = 0.9  # fewer than this, and the field is there again
 _METRICS: Mapping[str, Metric] = {

@@ -79,8 +79,8 @@ def _input(entry: ModelInput, found: Mapping[str, Found], events: int, *, stated
     width = _width(entry)
     if width == 1:
         return _scalar(entry, found, events)
-    guess = _list(entry, width, found, stated=stated)
-    return guess or _padded_list(entry, found) or _scalars(entry, width, found, events, stated=stated)
+    guess = _list(entry, width, found, events, stated=stated)
+    return guess or _padded_list(entry, found, events) or _scalars(entry, width, found, events, stated=stated)
 
 
 def _width(entry: ModelInput) -> int | None:
@@ -126,7 +126,9 @@ def _mask(entry: ModelInput, inputs: Sequence[ModelInput]) -> InputGuess | None:
     return InputGuess(entry.tensor, entry.dtype, [], {"mask": True}, True, why)
 
 
-def _list(entry: ModelInput, width: int | None, found: Mapping[str, Found], *, stated: bool) -> InputGuess | None:
+def _list(
+    entry: ModelInput, width: int | None, found: Mapping[str, Found], events: int, *, stated: bool
+) -> InputGuess | None:
     """An input that one list field fills: that of its name, or the only one that fits."""
     fitting = [one for one in found.values() if one.is_list and _items_fit(one, entry.dtype)]
     fitting = [one for one in fitting if width is None or set(one.lengths) == {width}]
@@ -147,7 +149,7 @@ def _list(entry: ModelInput, width: int | None, found: Mapping[str, Found], *, s
     if width is None:
         takes = f", and the model takes up to {entry.max_length:,}" if entry.max_length else ""
         reasons.append(f"the longest list of the sample has {counted(longest, 'item')}{takes}")
-    return _filled_by(chosen[0], entry, options, reasons)
+    return _filled_by(chosen[0], entry, options, reasons, events)
 
 
 def _items_fit(one: Found, dtype: str) -> bool:
@@ -159,7 +161,7 @@ def _items_fit(one: Found, dtype: str) -> bool:
     return one.varies and one.shows_vocabulary and not one.is_code
 
 
-def _filled_by(one: Found, entry: ModelInput, options: dict[str, Any], reasons: list[str]) -> InputGuess:
+def _filled_by(one: Found, entry: ModelInput, options: dict[str, Any], reasons: list[str], events: int) -> InputGuess:
     """The guess that this list fills the input."""
     field: dict[str, Any] = {"field": one.path}
     if fits(one, entry.dtype):
@@ -167,10 +169,13 @@ def _filled_by(one: Found, entry: ModelInput, options: dict[str, Any], reasons: 
     else:
         field["vocabulary"] = one.categories
         reasons = [*reasons, f"{VOCABULARY_OF_SAMPLE}, which may begin with an entry for padding"]
+    if one.with_nulls:
+        field |= {} if "vocabulary" in field else {"missing": MISSING[entry.dtype]}
+        reasons = [*reasons, lacking(one, field.get("missing"), events)]
     return InputGuess(entry.tensor, entry.dtype, [FieldGuess(field)], options, True, "; ".join(reasons))
 
 
-def _padded_list(entry: ModelInput, found: Mapping[str, Found]) -> InputGuess | None:
+def _padded_list(entry: ModelInput, found: Mapping[str, Found], events: int) -> InputGuess | None:
     """An input of fixed length that a list of varying length fills: that of its name, or the only one. None if fields could."""
     width = _width(entry)
     if width is None or entry.shape != (width,) or entry.dtype in {"string", "bool"}:
@@ -188,7 +193,7 @@ def _padded_list(entry: ModelInput, found: Mapping[str, Found]) -> InputGuess | 
         f"model with a mask, write `max_length: {width}` in place of `shape` and `pad`, `mask: true` at its input, and "
         f"`length_buckets: [{width}]` at the end of this file"
     ]
-    return _filled_by(named, entry, {"shape": [width], "pad": 0}, reasons)
+    return _filled_by(named, entry, {"shape": [width], "pad": 0}, reasons, events)
 
 
 def _scalars(

@@ -25,19 +25,20 @@ class MissingFields:
         of_lists: paths that may lead to a list.
         """
         self._instead = instead
-        self._read = {text_of(parse_path(path).steps) for path in paths}
+        self._steps = {path: parse_path(path).steps for path in paths}
+        self._read = {*map(text_of, self._steps.values())}
         self._of_lists = of_lists
-        # Behind `[]` lie several values, so the list itself counts.
-        self._absent = {
-            path: [*takewhile(lambda step: step is not Every.ITEM, parse_path(path).steps)] for path in paths
-        }
+        self._absent = dict.fromkeys(paths, 0)  # how many events lack it
         self._surveyed: list[Mapping[str, Any]] = []
-        self._events = 0
 
     def note(self, event: Mapping[str, Any]) -> None:
         """Take an event into account."""
-        self._events += 1
-        self._absent = {path: steps for path, steps in self._absent.items() if value_at(event, steps) is None}
+        for path in [*self._absent]:
+            values = _values_at(event, self._steps[path])
+            if any(value is not None for value in values):
+                del self._absent[path]
+            elif values:  # an empty list doesn't show what its items would be
+                self._absent[path] += 1
         if len(self._surveyed) < MAX_SURVEYED:
             self._surveyed.append(event)
 
@@ -48,21 +49,34 @@ class MissingFields:
 
     def warnings(self) -> Iterator[str]:
         """One line per path that none of several events has, with the nearest one that the events have."""
-        if self._events < 2 or not self._absent:  # a single event may lack it by right
+        lacking = {
+            path: events for path, events in self._absent.items() if events > 1
+        }  # a single one may lack it by right
+        if not lacking:
             return
         surveyed = survey(self._surveyed)
-        for path in self._absent:
+        for path, events in lacking.items():
             advice = EMPTY_LISTS
             if not self._has_empty_lists(path):
                 advice = _advice(path, surveyed, self._read, is_list=path in self._of_lists)
             instead = f"; {self._instead[path]}" if path in self._instead else ""
-            yield f"warning: field {path} was missing or null in {self._events} of {self._events} events{instead}.{advice}"
+            yield f"warning: field {path} was missing or null in {events} of {events} events{instead}.{advice}"
 
     def _has_empty_lists(self, path: str) -> bool:
         """Whether the path leads into lists that are empty in all events: these don't show what their items would be."""
-        to_list = [*takewhile(lambda step: isinstance(step, str), parse_path(path).steps)]
+        to_list = [*takewhile(lambda step: isinstance(step, str), self._steps[path])]
         lists = [value_at(event, to_list) for event in self._surveyed]
         return [] in lists and not any(lists)
+
+
+def _values_at(value: Any, steps: Sequence[Step]) -> list[Any]:
+    """The values at these steps: with `[]`, one for each item of the list; None where a step leads nowhere."""
+    for depth, step in enumerate(steps):
+        if step is Every.ITEM:
+            items = value if isinstance(value, list) else [None]
+            return [found for item in items for found in _values_at(item, steps[depth + 1 :])]
+        value = value_at(value, [step])
+    return [value]
 
 
 def _advice(path: str, surveyed: Collection[str], read: Collection[str], *, is_list: bool) -> str:

@@ -41,6 +41,7 @@ class Found:
     distinct: Counter[Any] = field(default_factory=Counter)  # values, up to MAX_DISTINCT different ones
     lengths: Counter[int] = field(default_factory=Counter)  # items per event, of a list
     is_list: bool = False
+    with_nulls: int = 0  # events in which some items of the list are null or absent
 
     @property
     def kind(self) -> str:
@@ -187,6 +188,7 @@ def survey(events: Sequence[Mapping[str, Any]]) -> dict[str, Found]:
             if isinstance(value, list):
                 one.is_list = True
                 one.lengths[len(value)] += 1
+                one.with_nulls += None in value
             for each in value if isinstance(value, list) else [value]:
                 if each is not None:
                     _note(one, each)
@@ -243,7 +245,9 @@ def _of_items(steps: tuple[Step, ...], items: list[Any], depth: int) -> Iterator
     for item in items:
         for inner, value in _values((*steps, Every.ITEM), item, depth + 1):
             gathered.setdefault(inner, []).extend(value if isinstance(value, list) else [value])
-    yield from gathered.items()
+    for inner, values in gathered.items():
+        is_nested = inner[len(steps) + 1 :].count(Every.ITEM) > 0
+        yield inner, values if is_nested else values + [None] * (len(items) - len(values))
 
 
 def _is_path(steps: Sequence[Step]) -> bool:

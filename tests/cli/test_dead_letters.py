@@ -359,6 +359,20 @@ def test_letter_of_an_event_that_lacks_a_field_names_those_that_it_has(kafka: Br
     )
 
 
+@pytest.mark.parametrize("found", ["absent or null", "null"])  # the second one is of older versions
+def test_letter_of_an_event_whose_item_lacks_a_field_names_those_that_it_has(
+    kafka: Broker, tmp_path: Path, found: str
+) -> None:
+    service = python_service(tmp_path, kafka, "return {'y': inputs['x']}", input={"format": "json", "event_id": "id"})
+    error = f"field `parts[].sec`[1] is {found}, but tensor `x` needs a value"
+    letter = a_letter(reason="unfit", error=error, value=b'{"parts": [{"sec": 1}, {"seconds": 1}]}')
+    write_letters(kafka.bootstrap, service.letters, [letter])
+    assert (
+        "\nadvice       parts[].sec: `parts[]` has no `sec`. It has the fields seconds."
+        in millstream_here("dead-letters", "show", service.file, "0@0").stdout
+    )
+
+
 def test_letter_of_an_event_without_its_id_names_the_fields_that_it_has(kafka: Broker, tmp_path: Path) -> None:
     options = {"format": "json", "event_id": "ride.uuid"}
     service = python_service(tmp_path, kafka, "return {'y': inputs['x']}", input=options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from typing import TYPE_CHECKING, Any
 
@@ -144,6 +145,45 @@ def test_list_of_any_length_is_ragged(tmp_path: Path) -> None:
     _, config = made(tmp_path / "ragged", "--model", file, "--sample", sample(tmp_path))
     [entry] = config["inputs"]
     assert (entry["field"], entry["max_length"]) == ("basket.items[].price", 4)
+
+
+@pytest.mark.parametrize("item", [{"price": None}, {"other": 1}], ids=["null", "absent"])
+@pytest.mark.parametrize(
+    ("dtype", "missing", "said"),
+    [
+        (TensorProto.FLOAT, "nan", "nan is right only for a model that takes missing values"),
+        (TensorProto.INT64, 0, "`missing` gives the model 0 for these: write what the training had there"),
+    ],
+)
+def test_list_with_items_that_lack_the_field_gets_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], item: dict[str, Any], dtype: int, missing: object, said: str
+) -> None:
+    events = [{"items": [{"price": number}] * 2 + [item] * (number % 4 == 0)} for number in range(12)]
+    file = tmp_path / "items.jsonl"
+    file.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    inputs = [("price", dtype, ["n"])]
+    _, config = made(tmp_path / "items", "--model", model(tmp_path / "m.onnx", inputs), "--sample", file)
+    [entry] = config["inputs"]
+    assert (entry["field"], entry["max_length"], entry["missing"]) == ("items[].price", 4, missing)
+    assert f"3 of 12 events lack it in some items; {said}" in " ".join(capsys.readouterr().out.replace("#", "").split())
+    refused = cli.run(["predict", str(tmp_path / "items"), str(file)])
+    reasons = {*re.findall(r"no prediction \((\w+)\)", capsys.readouterr().out)}
+    assert (refused, reasons) == ((1, {"nan_output"}) if missing == "nan" else (0, set())), (
+        "the model computes with nan"
+    )
+
+
+def test_list_of_texts_with_nulls_says_how_many_events_have_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = [{"tags": ["red", "blue", *[None] * (number % 4 == 0)]} for number in range(12)]
+    file = tmp_path / "tags.jsonl"
+    file.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    inputs = [("ids", TensorProto.INT64, ["n"])]
+    _, config = made(tmp_path / "tags", "--model", model(tmp_path / "m.onnx", inputs), "--sample", file)
+    assert "missing" not in config["inputs"][0]
+    said = " ".join(capsys.readouterr().out.replace("#", "").split())
+    assert "3 of 12 events lack it in some items; `missing` can name the index for these" in said
 
 
 def test_list_of_texts_becomes_a_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

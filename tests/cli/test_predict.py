@@ -227,6 +227,45 @@ def test_array_that_is_absent_or_null_gets_the_advice_of_a_single_value(
     predicted(capsys, str(file), str(events))
 
 
+@pytest.mark.parametrize(
+    ("air", "advice"),
+    [
+        ({"celsius": None}, "`missing:` beside the field replaces an absent or null value"),
+        (
+            {"celsius_c": 7, "wind": 1},
+            "`probes[].air` has no `celsius`. It has the fields celsius_c, wind. Did you mean `celsius_c`? If the field was "
+            "renamed, write its new name in the mapping",
+        ),
+    ],
+)
+def test_item_that_is_absent_or_null_gets_the_advice_of_a_single_value(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], air: dict[str, Any], advice: str
+) -> None:
+    rows = [{"probes": [{"air": {"celsius": 1}}, {"air": air}]}, {"probes": [{"air": air}, {"air": air}]}]
+    config, events, file = reading_one(tmp_path, "x", rows)
+    config.write_text(
+        config.read_text().replace("fields: [x]", 'field: "probes[].air.celsius"').replace("shape: [1]", "shape: [2]")
+    )
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    said = capsys.readouterr()
+    for item in (1, 0):
+        assert f"field `probes[].air.celsius`[{item}] is absent or null, but tensor `x` needs a value" in said.out
+    assert said.err.count(f"unfit: probes[].air.celsius: {advice}") == 1
+    assert "was missing" not in said.err
+
+
+def test_item_that_no_event_has_is_told_with_the_nearest_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"probes": [{"air": {"celsius_c": 7}}] * number} for number in (2, 0, 1)]
+    config, events, file = reading_one(tmp_path, "x", rows)
+    config.write_text(config.read_text().replace("fields: [x]", 'field: "probes[].air.celsius"'))
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    assert (
+        "warning: field probes[].air.celsius was missing or null in 2 of 2 events. Did you mean `probes[].air.celsius_c`?\n"
+    ) in capsys.readouterr().err
+
+
 def test_field_that_is_absent_is_told_with_those_that_are_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -596,6 +635,24 @@ def test_included_field_that_all_events_lack_is_told(tmp_path: Path, capsys: pyt
         "warning: field car.plate was missing or null in 2 of 2 events; their predictions have null in its place. "
         "Did you mean `car.plates`?"
     ]
+
+
+def test_included_field_of_items_that_all_events_lack_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        {"x": 1, "play": {"parts": parts}}
+        for parts in ([], [{"seconds": 1, "note": "a"}], [{"seconds": 2, "note": None}, {"seconds": 3}])
+    ]
+    _, events, file = reading_one(tmp_path, "x", rows)
+    include = '{"play.parts[].sec": number, "play.parts[].note": text}'
+    file.write_text(file.read_text().replace("output:\n", f"output:\n  include: {include}\n", 1))
+    assert warnings(capsys, file, events) == [
+        "warning: field play.parts[].sec was missing or null in 2 of 2 events; their predictions have null in its place. "
+        "Did you mean `play.parts[].seconds`?"
+    ]
+    events.write_text('{"id": "a", "x": 1, "play": {"parts": []}}\n' * 3)
+    assert not warnings(capsys, file, events)
 
 
 def test_time_of_a_schema_that_is_null_in_all_events_is_told_with_the_option(

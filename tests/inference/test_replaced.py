@@ -11,7 +11,7 @@ from millstream.inference.casts import Cast
 from millstream.inference.combined.member_inputs import combined_inputs
 from millstream.inference.conversions import Conversion
 from millstream.inference.features import to_tensors
-from millstream.inference.replaced import Replaced, Replacements, Source
+from millstream.inference.replaced import Replaced, Replacements, Source, absent_in
 from millstream.inference.signature import TensorInput
 from millstream.inference.vocabulary import Vocabulary
 from millstream.schemas.dtypes import ListOf
@@ -97,3 +97,16 @@ def test_fields_of_several_models_are_counted_once() -> None:
     found = union.fill(table_of({"f": "float64"}, f=[None, 1.0]), allow_nan=False)
     assert len(found.tensors) > 2
     assert found.replaced == Replacements(2, {MISSING: Replaced(1, 2)})
+
+
+def test_included_list_counts_as_absent_where_all_its_items_are_and_not_at_all_where_it_is_empty() -> None:
+    source = Source("f", "include")
+
+    def absent(values: Sequence[Any]) -> Replaced:
+        return absent_in(table_of({"f": ListOf("float64")}, f=values), [source])[source]
+
+    assert absent([None, [None, None], [None, 1.0], [], [2.0]]) == Replaced(2, 4)
+    assert absent([[], []]) == Replaced(0, 0)
+    assert absent([[1.0]]) == Replaced(0, 1)
+    windows = [Replacements(3, {source: absent(values)}) for values in ([[None], [], []], [[1.0], [2.0], []])]
+    assert sum(windows, Replacements()).out_of(source) == 3

@@ -148,7 +148,7 @@ def test_unfit_scalar_names_field_tensor_and_what_was_found(a: float | None, dty
         (None, "field `v` is absent or null, but tensor `vector` needs 3 values"),
         ([], "field `v` has 0 values, but tensor `vector` needs 3 values"),
         ([1.0, 2.0], "field `v` has 2 values, but tensor `vector` needs 3 values"),
-        ([1.0, 2.0, None], "field `v`[2] is null, but tensor `vector` needs a value"),
+        ([1.0, 2.0, None], "field `v`[2] is absent or null, but tensor `vector` needs a value"),
         ([1.0, math.inf, 0.0], "field `v`[1] is NaN or infinite, which tensor `vector` does not take"),
         ([1.0, 2.0, -1e39], "field `v`[2] is -1e+39, too large for float32, which tensor `vector` does not take"),
     ],
