@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from millstream.pipeline.errors import Problem
 from millstream.pipeline.json_schema import JsonSchema, schema_at
 from millstream.pipeline.yaml_places import Document
-from millstream.schemas.wording import EXPECTED, Loc, dotted, meant_value, wrong_value
+from millstream.schemas.wording import EXPECTED, Loc, counted, dotted, meant_value, wrong_value
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
@@ -23,11 +25,20 @@ def problems_of(error: ValidationError, document: Document, schema: JsonSchema) 
     Leaves out what only follows from a value that the document says could not be read.
     """
     problems = []
-    for detail in error.errors(include_url=False):
+    details = error.errors(include_url=False)
+    for detail in details:
         known = document.known(detail["loc"])
-        if not document.is_broken(known):
+        if not document.is_broken(known) and not _follows(detail, details):
             problems.append(_problem(detail, known, document, schema))
     return problems
+
+
+def _follows(detail: ErrorDetails, others: Sequence[ErrorDetails]) -> bool:
+    """Whether a list is too short only because some of its items are wrong, which have problems of their own."""
+    loc = detail["loc"]
+    return detail["type"] == "too_short" and any(
+        other["loc"][: len(loc)] == loc and len(other["loc"]) > len(loc) for other in others
+    )
 
 
 def _problem(detail: ErrorDetails, known: Loc, document: Document, schema: JsonSchema) -> Problem:
@@ -37,7 +48,11 @@ def _problem(detail: ErrorDetails, known: Loc, document: Document, schema: JsonS
         return Problem(_missing(schema_at(schema, place), str(place[-1])), line, dotted(place))
     if detail["type"] == "extra_forbidden":
         return Problem(_unknown_key(known, schema), line, dotted(known))
-    text = wrong_value(detail, _EXPECTED)
+    if detail["type"] == "too_short":
+        least, there = detail["ctx"]["min_length"], detail["ctx"]["actual_length"]
+        text = f"expected at least {counted(least, 'item')}, found {there}"
+    else:
+        text = wrong_value(detail, _EXPECTED)
     question = meant_value(detail)
     message = f"{text}.{question}" if question else _sentence(text, schema_at(schema, known), known)
     return Problem(message, line, dotted(known))

@@ -1,6 +1,7 @@
 """`millstream predict`: runs events through a pipeline's mapping and model without Kafka, and shows features and outputs."""
 
 import argparse
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ from millstream.topics.dead_letters import Unread
 
 TOGETHER = 1000  # events that are decoded in one call
 MAX_HINTS = 5  # about different errors
+_HALF = re.compile("[\ud800-\udfff]")  # of a character: a lone surrogate, which readers of JSON refuse
 MAX_SHOWN_ITEMS = 8  # items of a list for people; `--json` has all
 
 NO_EVENT = "no_event"  # the reason of a row that is no event of the schema; no dead letter has it
@@ -189,14 +191,16 @@ def _print_json(where: str, answer: Answer) -> None:
 
 
 def _in_json(value: Any) -> Any:
-    """The value with texts in place of NaN and infinity, which JSON doesn't have; as in predictions."""
+    """The value as programs can read it: without NaN and infinity, as in predictions, and without halves of characters."""
     match value:
         case dict():
-            return {name: _in_json(each) for name, each in value.items()}
+            return {_in_json(name): _in_json(each) for name, each in value.items()}
         case list():
             return [_in_json(each) for each in value]
         case float():
             return json_float(value)
+        case str():
+            return _HALF.sub("\N{REPLACEMENT CHARACTER}", value)
     return value
 
 

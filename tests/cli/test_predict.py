@@ -47,6 +47,18 @@ def test_features_are_the_events_fields_and_outputs_are_the_models(
         assert one["outputs"]["late_probability"] == pytest.approx(float(model.run(None, inputs)[0].item()), abs=1e-6)
 
 
+def test_half_of_a_character_does_not_end_the_readers_of_the_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = python_service(
+        tmp_path, NOWHERE, "return {'y': inputs['x']}", input={"format": "json", "event_id": "id"}, with_topics=False
+    )
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"id": "a\\ud800", "x": 1.5}\n')
+    [found] = predicted(capsys, str(service.file), str(events), code=1)
+    assert found["event_id"] == "a\ufffd"
+
+
 def test_a_field_may_fill_several_elements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
     [mapping] = re.findall(r"^One field may fill several elements,.*\n\n```yaml\n((?:- .*\n)+)```$", page, re.MULTILINE)

@@ -87,6 +87,8 @@ PROBLEMS = [
     ("topic: events", f"topic: {'x' * 250}", 5, "input.topic: expected a Kafka topic's name"),
     ("topic: events", "topics:\n    - a\n    - 5", 7, "input.topics[1]: expected text, found the number 5."),
     ("topic: events", "topics: []", 5, "input.topics: expected at least one topic, found an empty list. Write"),
+    ("name: m\n", "name: m\ncomparison: {task: multiclass, classes: [a]}\n", 12,
+     "comparison.classes: expected at least 2 items, found 1."),
     ("topic: events", "topics: [a, a]", 5, "input.topics: expected each name once, found 'a' twice. Remove one."),
     ("topic: events", "topic: events\n  topics: [a]", 4,
      "input: expected `topic` or `topics`, found both. Keep one."),
@@ -200,6 +202,13 @@ def test_problem_names_its_line_and_what_to_do(tmp_path: Path, old: str, new: st
     assert found[0].startswith(f"{line}: ")
     assert words in found[0]
     assert found[0].count("Write for example:") <= 1
+
+
+def test_list_of_wrong_items_is_not_said_to_be_short(tmp_path: Path) -> None:
+    found = lines_of(tmp_path, changed("name: m\n", "name: m\ncomparison: {task: multiclass, classes: [1, 2, 3]}\n"))
+    assert [line.partition(": ")[2] for line in found] == [
+        f"comparison.classes[{at}]: expected text, found the number {at + 1}." for at in range(3)
+    ]
 
 
 def test_all_problems_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
