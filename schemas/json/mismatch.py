@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -33,6 +34,7 @@ _NO_LISTS = (
     'or "tags[]": text under `output.include` of the pipeline file'
 )
 _LARGEST = {"int": 2**31, "long": 2**63}
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _LONGEST_QUOTE = 60
 _PREFIX = "JSON is malformed: "  # of msgspec's messages
 _MOST_DIGITS = 400  # those of the largest double are fewer
@@ -81,7 +83,32 @@ def _quickly_parsed(value: bytes) -> Any:
         is_odd = value.startswith(_BYTE_ORDER_MARK) or b"NaN" in value or b"Infinity" in value
         if is_odd or type(error) is not msgspec.DecodeError:
             return _parsed(value)
-        raise _MalformedError(f"malformed JSON: {str(error).removeprefix(_PREFIX)}") from None
+        raise _MalformedError(_half(value) or f"malformed JSON: {str(error).removeprefix(_PREFIX)}") from None
+
+
+def _half(value: bytes) -> str:
+    """Where the value has half of a character, which msgspec takes for malformed; empty: it is malformed in another way."""
+    if b"\\u" not in value:
+        return ""
+    try:
+        steps = next(_halves(json.loads(value), ()), None)
+    except (ValueError, RecursionError):
+        return ""
+    where = f"{text_of(steps)}: " if steps else ""
+    return "" if steps is None else f"{where}expected whole characters, found half of one (a lone surrogate)"
+
+
+def _halves(value: Any, steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
+    """The places of texts, and of objects' keys, with half of a character."""
+    match value:
+        case str() if _LONE_SURROGATE.search(value):
+            yield steps
+        case dict():
+            for name, inner in value.items():
+                yield from (steps,) if _LONE_SURROGATE.search(name) else _halves(inner, (*steps, name))
+        case list():
+            for index, inner in enumerate(value):
+                yield from _halves(inner, (*steps, index))
 
 
 def _no_json(value: bytes) -> str:
