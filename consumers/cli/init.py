@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from shlex import quote
 
 from millstream.consumers.cli.new_folder import new_folder
 from millstream.consumers.cli.sample import Sample, of_file, of_topic
@@ -90,7 +91,7 @@ def _example(folder: Path) -> int:
         (folder / "README.md").write_text(README.format(commands=commands), encoding="utf-8")
     print(f"{folder} holds a working pipeline. Next, with a Kafka broker at 127.0.0.1:9092 or KAFKA_BOOTSTRAP")
     print("(`millstream broker` starts one):\n")
-    print(f"cd {folder}\n{commands}")
+    print(f"cd {quote(str(folder))}\n{commands}")
     return 0
 
 
@@ -148,7 +149,7 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
         print("\n".join(f"- {printable(line)}" for line in left))
     is_open = PLACEHOLDER in (version / CONFIG_FILE).read_text(encoding="utf-8")
     first = f" replace each {PLACEHOLDER} in models/{name}/1/{CONFIG_FILE}, then" if is_open else ""
-    print(f"\nNext:{first}\n\ncd {folder}\n{commands}")
+    print(f"\nNext:{first}\n\ncd {quote(str(folder))}\n{commands}")
     return 0
 
 

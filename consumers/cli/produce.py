@@ -208,4 +208,17 @@ def _encoded(row: Mapping[str, Any] | str, encode: Encode, key: str | None) -> t
         raise RowError(row)
     value = encode(row)
     found = None if key is None else value_at(row, parse_path(key).steps)
-    return value, None if found is None else str(found).encode()
+    return value, None if found is None else _key_bytes(key, found)
+
+
+def _key_bytes(path: str | None, value: Any) -> bytes:
+    """The record's key. Raises RowError: the value is a list or an object, which has no single form as bytes."""
+    match value:
+        case bool():
+            return b"true" if value else b"false"
+        case list() | dict():
+            found = "a list" if isinstance(value, list) else "an object"
+            raise RowError(
+                f"{path}: expected text, a number, true or false for the record's key, found {found}. Name a value in it."
+            )
+    return str(value).encode()

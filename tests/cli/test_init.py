@@ -34,6 +34,11 @@ def test_new_folder_holds_a_pipeline_that_checks(tmp_path: Path) -> None:
     assert names == {"README.md", "events.jsonl", "models", "pipeline.yaml", "schemas"}
 
 
+def test_command_for_a_folder_with_a_space_is_quoted(tmp_path: Path) -> None:
+    folder = tmp_path / "Mein Hain!"
+    assert f"cd '{folder}'\n" in millstream_here("init", folder).stdout
+
+
 def test_empty_folder_is_filled(tmp_path: Path) -> None:
     assert millstream_here("init", tmp_path).returncode == 0
     assert (tmp_path / "pipeline.yaml").exists()

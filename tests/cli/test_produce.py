@@ -182,23 +182,25 @@ def test_json_without_a_schema_is_written_as_it_is(tmp_path: Path, kafka: Broker
         {"id": 1, "about": {"keys": ["k", "l"], "ü": [None]}},
         {"id": 2, "about": None},
         {"id": 3, "about": {"keys": [7]}},
+        {"id": 4, "about": {"keys": [True]}},
     ]
-    bad = ['{"x": NaN}', '{"x": 1e999}', '{"x": "\\ud800"}', '{"x": ' + "9" * 5000 + "}"]
+    bad = ['{"x": NaN}', '{"x": 1e999}', '{"x": "\\ud800"}', '{"x": ' + "9" * 5000 + "}", '{"about": {"keys": [[1]]}}']
     done = millstream_here(
         "produce", service.file, "--skip-bad", stdin="\n".join([*map(json.dumps, rows), *bad]).encode()
     )
-    assert (done.returncode, done.stdout) == (0, f"3 events written to {service.inputs[0]}, 4 bad rows skipped\n")
+    assert (done.returncode, done.stdout) == (0, f"4 events written to {service.inputs[0]}, 5 bad rows skipped\n")
     number = "expected numbers that fit into a double, found NaN, Infinity or a larger number, such as 1e999. Send null"
     others = [
         "expected whole characters, found half of one",
         "expected a JSON object, found a number with thousands of",
+        "about.keys[0]: expected text, a number, true or false for the record's key, found a list. Name a value",
     ]
     for line, told in zip(done.stderr.splitlines(), [number, number, *others], strict=True):
         assert line.split(": ", 1)[1].startswith(told)
     found = {
-        message.key(): json.loads(message.value() or b"") for message in read_all(kafka.bootstrap, service.inputs[0], 3)
+        message.key(): json.loads(message.value() or b"") for message in read_all(kafka.bootstrap, service.inputs[0], 4)
     }
-    assert found == {b"k": rows[0], None: rows[1], b"7": rows[2]}
+    assert found == {b"k": rows[0], None: rows[1], b"7": rows[2], b"true": rows[3]}
 
 
 def test_csv_without_a_schema_is_refused(tmp_path: Path, kafka: Broker) -> None:
