@@ -10,6 +10,7 @@ from millstream.inference.errors import ModelRejected
 from millstream.inference.ragged import Ragged
 from millstream.inference.signature import TensorInput, blank
 from millstream.inference.varying import padded_to
+from millstream.schemas.wording import shown
 
 # Share and amount by which results may differ, because sums round in another way at another length.
 NOTHING = 1e-3, 1e-4
@@ -58,16 +59,23 @@ def _difference(
     """The first output that differs by more than this, in words; empty: none."""
     for name, expected in bare.items():
         found = padded[name]
-        if expected.shape != found.shape or expected.dtype.kind not in "fiub":
+        if expected.shape != found.shape:
             continue
-        apart = ~np.isclose(found, expected, share, amount, equal_nan=True)
+        if expected.dtype.kind in "fiub" and found.dtype.kind in "fiub":
+            apart = ~np.isclose(found, expected, share, amount, equal_nan=True)
+        else:
+            apart = np.asarray(found != expected)
         if apart.any():
             place = tuple(np.argwhere(apart)[0])
             return (
-                f"output `{name}` of an event of {short} items is {expected[place]:.6g} without padding, and {found[place]:.6g} "
-                f"if it is padded to {long}"
+                f"output `{name}` of an event of {short} items is {_told(expected[place])} without padding, and "
+                f"{_told(found[place])} if it is padded to {long}"
             )
     return ""
+
+
+def _told(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, np.number | np.bool_) else shown(value)
 
 
 def _events(inputs: Sequence[TensorInput], items: int) -> Iterator[dict[str, Any]]:

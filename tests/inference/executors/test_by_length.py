@@ -189,8 +189,9 @@ def said_of(caplog: pytest.LogCaptureFixture, pool: Callable[[Tensors], npt.NDAr
         lambda inputs: inputs["items"].mean(axis=1),
         lambda inputs: inputs["items"].max(axis=1),
         lambda inputs: np.stack([inputs["items"].sum(axis=1), (inputs["items"] == 0).sum(axis=1)], axis=1),
+        lambda inputs: np.array([f"{inputs['items'].shape[1]} items"] * len(inputs["items"]), object),
     ],
-    ids=["mean", "maximum", "one of two elements"],
+    ids=["mean", "maximum", "one of two elements", "text"],
 )
 @pytest.mark.parametrize("inputs", [(FLOATS,), (ITEMS,), (FLOATS, MASK)], ids=["floats", "indices", "unused mask"])
 def test_model_that_takes_padding_for_items_is_told(
