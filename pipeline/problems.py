@@ -74,6 +74,8 @@ def _unknown_key(loc: Loc, schema: JsonSchema) -> str:
     if len(loc) > 1 and key in schema["properties"]:
         return "unknown key here. It belongs at the top level of the file."
     homes = [name for name, section in schema["properties"].items() if key in section.get("properties", ())]
+    if len(homes) == 1 and len(loc) > 1 and homes[0] in allowed:
+        return f"unknown key here. Write it into the key beside it, `{homes[0]}: {{name: NAME, {key}: ...}}`."
     if len(homes) == 1:
         return f"unknown key here. It belongs under `{homes[0]}:`."
     return f"unknown key. Allowed here: {', '.join(sorted(allowed))}."

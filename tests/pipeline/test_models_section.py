@@ -114,6 +114,10 @@ MODELS = HEAD + "models:\n  "
             SMALL + "models: {route: {field: a, values: {b: c}}}\n",
             "model: expected one of `model` and `models`, found both.",
         ),
+        (
+            RULES.replace("model: a}", "model: a, inputs: {x: y}}"),
+            "rules[0].inputs: unknown key here. Write it into the key beside it, `model: {name: NAME, inputs: ...}`.",
+        ),
         (HEAD, "1: model: this section is missing. Write `model:` and under it name."),
         (MODELS + "device: cpu\n", "10: models: expected one of route, tenants, cascade, ensemble, found none"),
         (
