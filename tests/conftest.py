@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -29,6 +30,10 @@ settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True
 # For the quick look between two edits (`make test-unit`): properties try a quarter of the examples; `make test` tries all.
 settings.register_profile("quick", deadline=None, max_examples=25)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+# What a shell starts in the background ignores SIGINT, and children inherit this. Tests send SIGINT to theirs.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FULL = os.environ.get("MILLSTREAM_FAULTS", "") == "full"
 """Whether `make faults` runs: also the tests marked `full`, and the others that have a longer form in that form."""
