@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from millstream.pipeline.errors import Problem
 from millstream.pipeline.json_schema import JsonSchema, schema_at
 from millstream.pipeline.yaml_places import Document
-from millstream.schemas.wording import EXPECTED, Loc, counted, dotted, meant_value, wrong_value
+from millstream.schemas.wording import EXPECTED, Loc, dotted, meant_value, wrong_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,11 +48,7 @@ def _problem(detail: ErrorDetails, known: Loc, document: Document, schema: JsonS
         return Problem(_missing(schema_at(schema, place), str(place[-1])), line, dotted(place))
     if detail["type"] == "extra_forbidden":
         return Problem(_unknown_key(known, schema), line, dotted(known))
-    if detail["type"] == "too_short":
-        least, there = detail["ctx"]["min_length"], detail["ctx"]["actual_length"]
-        text = f"expected at least {counted(least, 'item')}, found {there}"
-    else:
-        text = wrong_value(detail, _EXPECTED)
+    text = wrong_value(detail, _EXPECTED)
     question = meant_value(detail)
     message = f"{text}.{question}" if question else _sentence(text, schema_at(schema, known), known)
     return Problem(message, line, dotted(known))

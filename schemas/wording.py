@@ -81,6 +81,8 @@ def wrong_value(detail: ErrorDetails, expected_by_type: Mapping[str, str]) -> st
         case "less_than_equal":
             most = context["le"]
             expected = f"at most {most if isinstance(most, int) else format(most, 'g')}"
+        case "too_short" if "too_short" not in expected_by_type:
+            return f"expected at least {counted(context['min_length'], 'item')}, found {context['actual_length']}"
         case kind:
             expected = expected_by_type.get(kind, f"another value ({detail['msg']})")
     return f"expected {expected}, found {shown(detail['input'])}"

@@ -82,13 +82,13 @@ class Batcher:
         The bytes and the cost of batches that are taken together are no more than those that one may have.
         """
         if self._events >= self._limits.max_events:
-            return self._cut("size", now, self._limits.max_events * max(min(self._full(), together), 1))
+            return self._cut("size", now, max(min(self._full(), together), 1))
         if self._bytes >= self._limits.max_bytes:
-            return self._cut("bytes", now, self._limits.max_events)
+            return self._cut("bytes", now)
         if self._cost >= self._max_cost:
-            return self._cut("cost", now, self._limits.max_events)
+            return self._cut("cost", now)
         due = self.due()
-        return self._cut("time", now, self._limits.max_events) if due is not None and now >= due else None
+        return self._cut("time", now) if due is not None and now >= due else None
 
     def _full(self) -> int:
         """How many full batches may be taken together: those of the first block, because they are views of its rows."""
@@ -99,10 +99,11 @@ class Batcher:
 
     def drain(self) -> MicroBatch | None:
         """The next batch, due or not; None if nothing waits."""
-        return self._cut("drain", None, self._limits.max_events) if self._waiting else None
+        return self._cut("drain", None) if self._waiting else None
 
-    def _cut(self, reason: str, now: float | None, most: int) -> MicroBatch:
-        """Cut a batch of at most `most` events."""
+    def _cut(self, reason: str, now: float | None, together: int = 1) -> MicroBatch:
+        """Cut a batch, or this many full ones as one."""
+        most = self._limits.max_events * together
         parts: list[BatchSlice] = []
         room = _Room(most, self._limits.max_bytes, self._max_cost)
         while self._waiting and not room.full:

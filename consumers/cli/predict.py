@@ -1,7 +1,6 @@
 """`millstream predict`: runs events through a pipeline's mapping and model without Kafka, and shows features and outputs."""
 
 import argparse
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from millstream.inference.errors import InferenceError
 from millstream.inference.replaced import Replacements
 from millstream.pipeline.printable import printable, printable_json
 from millstream.schemas.errors import SchemaError
+from millstream.schemas.json.mismatch import LONE_SURROGATE
 from millstream.schemas.json_floats import json_float
 from millstream.schemas.lookup_columns import looked_up
 from millstream.schemas.paths import parse_path, value_at
@@ -33,7 +33,6 @@ from millstream.topics.dead_letters import Unread
 
 TOGETHER = 1000  # events that are decoded in one call
 MAX_HINTS = 5  # about different errors
-_HALF = re.compile("[\ud800-\udfff]")  # of a character: a lone surrogate, which readers of JSON refuse
 MAX_SHOWN_ITEMS = 8  # items of a list for people; `--json` has all
 
 NO_EVENT = "no_event"  # the reason of a row that is no event of the schema; no dead letter has it
@@ -200,7 +199,7 @@ def _in_json(value: Any) -> Any:
         case float():
             return json_float(value)
         case str():
-            return _HALF.sub("\N{REPLACEMENT CHARACTER}", value)
+            return LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value)
     return value
 
 

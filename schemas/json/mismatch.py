@@ -34,7 +34,7 @@ _NO_LISTS = (
     'or "tags[]": text under `output.include` of the pipeline file'
 )
 _LARGEST = {"int": 2**31, "long": 2**63}
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which readers of JSON refuse
 _LONGEST_QUOTE = 60
 _PREFIX = "JSON is malformed: "  # of msgspec's messages
 _MOST_DIGITS = 400  # those of the largest double are fewer
@@ -101,11 +101,11 @@ def _half(value: bytes) -> str:
 def _halves(value: Any, steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
     """The places of texts, and of objects' keys, with half of a character."""
     match value:
-        case str() if _LONE_SURROGATE.search(value):
+        case str() if LONE_SURROGATE.search(value):
             yield steps
         case dict():
             for name, inner in value.items():
-                yield from (steps,) if _LONE_SURROGATE.search(name) else _halves(inner, (*steps, name))
+                yield from (steps,) if LONE_SURROGATE.search(name) else _halves(inner, (*steps, name))
         case list():
             for index, inner in enumerate(value):
                 yield from _halves(inner, (*steps, index))
