@@ -1,17 +1,23 @@
 """Model versions for pools and runners in tests."""
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.execute.opened_rollout import Opened
+from millstream.consumers.execute.runner import Runner
 from millstream.consumers.execute.served import ModelSlots, ServedModel
+from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import Metrics
+from millstream.consumers.resilience.retry import Retry
+from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.inference.executors.interface import Executor, Inputs
 from millstream.inference.executors.opened import OpenedModel
 from millstream.inference.model_id import ModelId
 from tests.consumers.in_memory import MODEL
 
+WATCHDOG = Watchdog(600)  # has a thread
 Run = Callable[[Inputs], dict[str, Any]]
 
 
@@ -41,6 +47,19 @@ def in_slots(count: int = 1, metrics: Metrics | None = None, **isolation: Any) -
         return BisectingExecutor(executor.run, **options)
 
     return ModelSlots(count, isolated, metrics or Metrics("p")).serve
+
+
+def plain_runner(max_events: int, abandon: threading.Event, metrics: Metrics) -> Runner:
+    """A runner that leaves out no event."""
+    return Runner(
+        max_events=max_events,
+        watchdog=WATCHDOG,
+        retry=Retry(abandon, Health(60), metrics),
+        admit=lambda _number, batch: batch,
+        is_outdated=lambda _batch: False,
+        abandon=abandon,
+        metrics=metrics,
+    )
 
 
 def nothing(inputs: Inputs) -> dict[str, Any]:

@@ -12,14 +12,10 @@ import pytest
 from millstream.consumers.execute import runner
 from millstream.consumers.execute.executor_pool import ExecutorPool
 from millstream.consumers.execute.result_buffer import ResultBuffer
-from millstream.consumers.execute.runner import Runner
-from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import Metrics
-from millstream.consumers.resilience.retry import Retry
-from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.inference.errors import ModelConfigError, ModelRejected, OutOfMemory
 from tests.consumers.clock import Clock
-from tests.consumers.execute.serving import Run, in_slots, running_model
+from tests.consumers.execute.serving import Run, in_slots, plain_runner, running_model
 from tests.consumers.in_memory import batch_of
 
 if TYPE_CHECKING:
@@ -28,7 +24,6 @@ if TYPE_CHECKING:
     from millstream.consumers.events import BatchResult, ResultQueue
     from millstream.inference.executors.interface import Inputs
 
-WATCHDOG = Watchdog(600)  # has a thread
 MOST = 8
 
 
@@ -47,17 +42,7 @@ class Pool:
         self._failures: list[BaseException] = []
         abandon, metrics = threading.Event(), Metrics("p")
         self.pool = ExecutorPool(
-            [
-                Runner(
-                    max_events=MOST,
-                    watchdog=WATCHDOG,
-                    retry=Retry(abandon, Health(60), metrics),
-                    admit=lambda _number, batch: batch,
-                    is_outdated=lambda _batch: False,
-                    abandon=abandon,
-                    metrics=metrics,
-                )
-            ],
+            [plain_runner(MOST, abandon, metrics)],
             in_slots(max_events=MOST),
             running_model(self._noted),
             ResultBuffer(self.answers),

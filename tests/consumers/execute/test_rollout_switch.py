@@ -14,12 +14,8 @@ import pytest
 from millstream.consumers.execute import runner
 from millstream.consumers.execute.executor_pool import ExecutorPool
 from millstream.consumers.execute.result_buffer import MAX_DELAY, ResultBuffer
-from millstream.consumers.execute.runner import Runner
 from millstream.consumers.execute.served import TOGETHER, TOGETHER_IN_ROLLOUT
-from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import Metrics
-from millstream.consumers.resilience.retry import Retry
-from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.consumers.rollout.routing import RoutingPlan, route
 from millstream.consumers.rollout.slots import reallocated, whole
 from millstream.consumers.serving.rollout_router import RolloutRouter
@@ -27,7 +23,7 @@ from millstream.consumers.sink.coalesce import coalesce
 from millstream.inference.errors import ExecutorUnavailable
 from tests.consumers.clock import Clock
 from tests.consumers.execute.rollouts import rollout_of
-from tests.consumers.execute.serving import in_slots, running_model
+from tests.consumers.execute.serving import in_slots, plain_runner, running_model
 from tests.consumers.in_memory import batch_of
 
 if TYPE_CHECKING:
@@ -35,7 +31,6 @@ if TYPE_CHECKING:
     from millstream.consumers.execute.opened_rollout import OpenedRollout
     from millstream.inference.executors.interface import Inputs
 
-WATCHDOG = Watchdog(600)  # each has a thread
 EVENTS, BATCHES = 10, 200
 SHARES = ((9900, 100), (5000, 5000), (0, 10_000), (10_000, 0))
 
@@ -53,18 +48,7 @@ class Pool:
         self.metrics, abandon = Metrics("p"), threading.Event()
         self.random = random.Random(7)
         self.runs = [self._run_of(version) for version in (1, 2)]
-        runners = [
-            Runner(
-                max_events=16,
-                watchdog=WATCHDOG,
-                retry=Retry(abandon, Health(60), self.metrics),
-                admit=lambda _number, batch: batch,
-                is_outdated=lambda _batch: False,
-                abandon=abandon,
-                metrics=self.metrics,
-            )
-            for _ in range(slots)
-        ]
+        runners = [plain_runner(16, abandon, self.metrics) for _ in range(slots)]
         self.first = running_model(self.runs[0])
         self.pool = ExecutorPool(
             runners,

@@ -12,16 +12,12 @@ from hypothesis import strategies as st
 
 from millstream.consumers.execute.executor_pool import ExecutorPool
 from millstream.consumers.execute.result_buffer import ResultBuffer
-from millstream.consumers.execute.runner import Runner
 from millstream.consumers.execute.version_switch import VersionSwitch
-from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import Metrics
-from millstream.consumers.resilience.retry import Retry
-from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.inference.errors import ExecutorUnavailable, ModelRejected
 from millstream.inference.model_id import ModelId
 from tests.broker.clients import wait_until
-from tests.consumers.execute.serving import in_slots, running_model
+from tests.consumers.execute.serving import in_slots, plain_runner, running_model
 from tests.consumers.in_memory import batch_of
 
 if TYPE_CHECKING:
@@ -29,7 +25,6 @@ if TYPE_CHECKING:
     from millstream.inference.executors.interface import Inputs
     from millstream.inference.executors.opened import OpenedModel
 
-WATCHDOG = Watchdog(600)  # each has a thread
 BAD = 500  # the number of the event that models reject
 
 
@@ -100,18 +95,7 @@ class Pool:
         self.answers: ResultQueue = SimpleQueue()
         self.failures: list[BaseException] = []
         metrics, abandon = Metrics("p"), threading.Event()
-        runners = [
-            Runner(
-                max_events=16,
-                watchdog=WATCHDOG,
-                retry=Retry(abandon, Health(60), metrics),
-                admit=lambda _number, batch: batch,
-                is_outdated=lambda _batch: False,
-                abandon=abandon,
-                metrics=metrics,
-            )
-            for _ in range(slots)
-        ]
+        runners = [plain_runner(16, abandon, metrics) for _ in range(slots)]
         self.pool = ExecutorPool(
             runners,
             in_slots(slots),
