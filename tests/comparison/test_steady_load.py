@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from millstream.consumers.comparison.names import app_name
+from millstream.topics.records import bounds
 from tests.comparison.scene import Events, Job, Scene, check, comparison_scene
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Load:
 def waiting(consumer: Consumer, topic: str) -> int:
     """Comparisons behind the committed offsets."""
     places = consumer.committed([TopicPartition(topic, number) for number in range(PARTITIONS)], timeout=10)
-    return sum(consumer.get_watermark_offsets(place, timeout=10)[1] - max(place.offset, 0) for place in places)
+    return sum(bounds(consumer, topic, place.partition)[1] - max(place.offset, 0) for place in places)
 
 
 def finals(scene: Scene) -> dict[int, dict[str, Any]]:

@@ -21,7 +21,7 @@ from millstream.schemas.records import PREDICTION
 from millstream.schemas.wire import HEAD_BYTES, schema_id_of
 from millstream.topics.coordinator import UNREADY_ERRORS
 from millstream.topics.embedded import EmbeddedBroker
-from millstream.topics.records import asked_again
+from millstream.topics.records import asked_again, bounds
 from tests.broker.clients import create_topics, ensure_topic, read_all, wait_until
 
 if TYPE_CHECKING:
@@ -177,7 +177,4 @@ def _asking(bootstrap: str, group: str = "asking") -> Iterator[Consumer]:
 
 def _ends(consumer: Consumer, topic: str) -> dict[tuple[str, int], int]:
     numbers = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-    return {
-        (topic, number): consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)[1]
-        for number in numbers
-    }
+    return {(topic, number): bounds(consumer, topic, number)[1] for number in numbers}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, TopicPartition
 
+from millstream.topics.records import bounds
 from tests.broker.clients import wait_until
 from tests.consumers.service import prediction_of
 
@@ -32,7 +33,7 @@ def wait_answered(service: Service, versions: Mapping[str, int]) -> None:
             for each in consumer.list_topics(service.output).topics[service.output].partitions
         ]
         for place in places:
-            place.offset = consumer.get_watermark_offsets(place, timeout=10)[1]
+            place.offset = bounds(consumer, service.output, place.partition)[1]
         consumer.assign(places)
         newest: dict[tuple[int | None, str], int] = {}
 

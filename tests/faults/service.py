@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import yaml
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
 from millstream.consumers.observability import metrics as m
+from millstream.topics.records import bounds
 from tests.broker.clients import read_all, wait_until
 from tests.broker.maven import MavenKafka
 from tests.consumers.processes import Worker
@@ -292,7 +293,7 @@ def _ends(service: Service, isolation: str) -> list[int]:
     consumer = Consumer(settings)
     try:
         return [
-            consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1]
+            bounds(consumer, topic, partition)[1]
             for topic in (service.output, service.letters)
             for partition in sorted(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
         ]
