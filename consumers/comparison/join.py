@@ -320,12 +320,7 @@ class PartitionJoin:
                 kept, starts = kept & ~repeated, starts[~repeated[kept]]
             until = self._end(int(starts.max())) if len(starts) else 0
             self._labels = None
-            if until:
-                self._chunks[chunk.number] = sifted = replace(chunk, rows=chunk.rows[kept], until=until)
-                yield chunk.number, sifted.pack()
-            else:
-                del self._chunks[chunk.number]
-                yield chunk.number, None
+            yield self._keep(chunk, kept, until)
 
     def _repeated(self, chunk: Chunk, kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Which of the kept labels aren't the first of their event: only the first counts."""
@@ -350,17 +345,39 @@ class PartitionJoin:
             self._drop(start)
         wanted = set[int]().union(*self._windows.values())
         comparisons = [chunk for chunk in self._chunks.values() if chunk.kind != LABELS]
-        if over:  # the changelog learns that the windows are deleted before it loses some of their chunks
+        # The newest stays: a restored join takes its watermark from it.
+        unwanted = [chunk.number for chunk in comparisons[:-1] if chunk.number not in wanted]
+        if over:  # the changelog learns that the windows are deleted before it loses some of their rows
             newest = self._chunks[comparisons[-1].number] = replace(comparisons[-1], deleted=self._deleted_to)
             yield newest.number, newest.pack()
-        for chunk in comparisons[:-1]:  # the newest stays: a restored join takes its watermark from it
-            if chunk.number not in wanted:
-                del self._chunks[chunk.number]
-                yield chunk.number, None
+        if over or unwanted:
+            yield from self._forget_labels()
+        for number in unwanted:
+            del self._chunks[number]
+            yield number, None
         for chunk in [chunk for chunk in self._chunks.values() if 0 < chunk.until <= closed]:
             self._labels = None
             del self._chunks[chunk.number]
             yield chunk.number, None
+
+    def _forget_labels(self) -> Iterator[Change]:
+        """Delete the labels of deleted windows that aren't sifted yet. Without their comparisons they would look unknown."""
+        known = self._known()
+        for chunk in [chunk for chunk in self._chunks.values() if chunk.kind == LABELS and not chunk.until]:
+            found, starts = _found(chunk.rows["id"], *known)
+            gone = np.zeros(len(found), np.bool_)
+            gone[found] = ~np.isin(starts, list(self._windows))
+            if gone.any():
+                self._labels = None
+                yield self._keep(chunk, ~gone, until=0)
+
+    def _keep(self, chunk: Chunk, kept: npt.NDArray[np.bool_], until: int) -> Change:
+        """Keep these rows of a chunk of labels, or delete a chunk without any."""
+        if not kept.any():
+            del self._chunks[chunk.number]
+            return chunk.number, None
+        self._chunks[chunk.number] = smaller = replace(chunk, rows=chunk.rows[kept], until=until)
+        return chunk.number, smaller.pack()
 
     def _drop(self, start: int) -> None:
         del self._windows[start]

@@ -251,6 +251,39 @@ def test_labels_that_wait_too_long_are_unknown_and_let_go() -> None:
     assert figures(world.tick()[5000, "shadow"]) == (1, 1, 0, 0, 0, 0)
 
 
+def test_label_whose_window_is_deleted_before_it_is_sifted_is_not_unknown() -> None:
+    world = World()
+    world.compare(comparisons([1], [5000], 0))
+    world.label(labels([1, 2], 0))
+    world.compare(comparisons([3], [9000], 1))
+    world.tick()
+    world.join.close(8000)  # after the end of the window of event 1
+    world.tick()
+    world.restart()
+    world.tick(NOW + SETTINGS.early)
+    assert world.join.counts["unknown_labels"] == 1  # event 2's
+
+
+def test_crash_between_the_deletion_of_a_window_and_of_its_labels_makes_none_of_them_unknown() -> None:
+    world = World()
+    world.compare(comparisons([1], [5000], 0))
+    world.label(labels([1], 0))
+    world.compare(comparisons([3], [9000], 1))
+    world.tick()
+    world.join.close(8000)
+    list(world.join.summaries())
+    [first, *_] = world.join.clean_up(NOW)
+    number, packed = first
+    assert packed is not None
+    world.table[number] = packed  # the only change that reached the changelog
+    world.restart()
+    world.tick()
+    world.tick(NOW + SETTINGS.early)
+    assert world.join.counts["unknown_labels"] == 0
+    kept = [Chunk.unpack(number, packed, FOREVER) for number, packed in world.table.items()]
+    assert not [chunk for chunk in kept if chunk.kind == "labels"]
+
+
 def test_process_taken_for_gone_writes_over_nothing_and_what_it_adds_counts_once() -> None:
     table: dict[int, bytes] = {}
     rows = [comparisons([number], [5000], number) for number in range(4)]
