@@ -13,7 +13,7 @@ from millstream.consumers.cli.sample import Sample, of_file, of_topic
 from millstream.consumers.demo.example import example_folder
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.scaffold.guess import inputs_of
-from millstream.consumers.scaffold.guesses import guesses
+from millstream.consumers.scaffold.guesses import are_open, guesses
 from millstream.consumers.scaffold.imported_files import imported_beside
 from millstream.consumers.scaffold.inspection import look_at
 from millstream.consumers.scaffold.model_file import ModelFile
@@ -113,8 +113,8 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
         for options in (one.options for entry in inputs for one in entry.fields if one.options["field"] in files):
             entries = "".join(f"{text}\n" for text in options["vocabulary"])
             (version / files[options["field"]]).write_text(entries, encoding="utf-8")
-        if not (kept := (version / CONFIG_FILE).exists()):
-            (version / CONFIG_FILE).write_text(config_text(inputs, model.outputs, files), encoding="utf-8")
+        if not (kept := (config := version / CONFIG_FILE).exists()):
+            config.write_text(config_text(inputs, model.outputs, files), encoding="utf-8")
         (folder / "pipeline.yaml").write_text(
             pipeline_text(name, topic or f"{name}-events", event_id, event_time, no_id), encoding="utf-8"
         )
@@ -147,7 +147,7 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
     if not kept and (left := list(unused(found, used, len(events)))):
         print("\nThese fields of the events fill no input:")
         print("\n".join(f"- {printable(line)}" for line in left))
-    is_open = PLACEHOLDER in (version / CONFIG_FILE).read_text(encoding="utf-8")
+    is_open = PLACEHOLDER in config.read_text(encoding="utf-8") if kept else not model.outputs or are_open(inputs)
     first = f" replace each {PLACEHOLDER} in models/{name}/1/{CONFIG_FILE}, then" if is_open else ""
     print(f"\nNext:{first}\n\ncd {quote(str(folder))}\n{commands}")
     return 0

@@ -75,9 +75,11 @@ def _why_open(one: Found, dtype: str, events: int) -> str:
 
 def lacking(one: Found, missing: object, events: int) -> str:
     """How many events lack the field, and what `missing` gives the model for them; None: it isn't guessed."""
-    said = f"{events - one.events} of {events} events lack it; "
-    if one.is_list:
-        said = f"{one.with_nulls} of {events} events lack it in some items; "
+    lacks = events - one.events
+    said = f"{lacks} of {events} events lack it; "
+    if one.is_list and one.with_nulls:
+        too = f", and {lacks} lack the whole list" if lacks else ""
+        said = f"{one.with_nulls} of {events} events lack it in some items{too}; "
     if missing is None:
         return said + "`missing` can name the index for these"
     if missing == "nan":

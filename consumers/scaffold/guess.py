@@ -169,7 +169,7 @@ def _filled_by(one: Found, entry: ModelInput, options: dict[str, Any], reasons: 
     else:
         field["vocabulary"] = one.categories
         reasons = [*reasons, f"{VOCABULARY_OF_SAMPLE}, which may begin with an entry for padding"]
-    if one.with_nulls:
+    if one.with_nulls or one.events < events:
         field |= {} if "vocabulary" in field else {"missing": MISSING[entry.dtype]}
         reasons = [*reasons, lacking(one, field.get("missing"), events)]
     return InputGuess(entry.tensor, entry.dtype, [FieldGuess(field)], options, True, "; ".join(reasons))

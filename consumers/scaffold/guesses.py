@@ -33,6 +33,12 @@ OPEN = FieldGuess({"field": PLACEHOLDER})
 """A field that the user must name."""
 
 
+def are_open(inputs: Sequence[InputGuess]) -> bool:
+    """Whether the user must fill in something. A vocabulary may have the placeholder as an entry of its own."""
+    named = [entry.tensor for entry in inputs] + [one.options["field"] for entry in inputs for one in entry.fields]
+    return PLACEHOLDER in named
+
+
 def guesses(inputs: Sequence[InputGuess]) -> Iterator[str]:
     """Each guess in a sentence, for people."""
     for entry in inputs:

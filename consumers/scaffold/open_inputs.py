@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from millstream.consumers.scaffold.element import element
+from millstream.consumers.scaffold.element import MISSING, element
 from millstream.consumers.scaffold.guesses import OPEN, FieldGuess, InputGuess
 from millstream.consumers.scaffold.own_fields import is_id, last_name
 from millstream.consumers.scaffold.survey import Found
@@ -61,7 +61,7 @@ def _items_alike(entry: InputGuess, free: Sequence[Found]) -> list[Found]:
 
 def _single(one: Found) -> Found:
     """The first item of a list, at a path of its own; another field as it is."""
-    return replace(one, path=one.path.replace("[]", "[0]")) if one.is_list else one
+    return replace(one, path=one.path.replace("[]", "[0]"), events=one.with_first) if one.is_list else one
 
 
 def _hinted(entry: InputGuess, fitting: Sequence[Found], left: Sequence[Found], events: int) -> InputGuess:
@@ -86,7 +86,7 @@ def _hinted(entry: InputGuess, fitting: Sequence[Found], left: Sequence[Found], 
         left = [one for one in left if one.path not in {each.path for each in fitting}]
     else:
         why = "no field of the sample fits as it is: name the one that fills this input"
-    more = [(one, feature) for one in left if (feature := _with_options(one, entry.dtype))]
+    more = [(one, feature) for one in left if (feature := _with_options(one, entry.dtype, events))]
     more.sort(key=lambda pair: _distance(entry.tensor, pair[0]))
     if more:
         features = [feature for _, feature in more[:MAX_HINTS]]
@@ -98,12 +98,15 @@ def _hinted(entry: InputGuess, fitting: Sequence[Found], left: Sequence[Found], 
     return replace(entry, fields=fields)
 
 
-def _with_options(one: Found, dtype: str) -> str:
+def _with_options(one: Found, dtype: str, events: int) -> str:
     """The entry in config.yaml with which a field that doesn't fit as it is fills an element; empty if none does."""
     if is_id(one.path) or dtype == "bool":
         return ""
     if dtype == "string":
-        return one.first_item if one.is_list and one.kind == "text" else ""
+        feature = one.first_item if one.is_list and one.kind == "text" else ""
+        return feature if one.events == events else feature and f"{{field: {feature}, missing: ''}}"
+    if one.events < events and one.as_feature and "vocabulary" not in one.as_feature:
+        return f"{one.as_feature[:-1]}, missing: {MISSING[dtype]}}}"
     return one.as_feature
 
 

@@ -37,7 +37,7 @@ class Found:
 
     path: str
     kinds: Counter[str] = field(default_factory=Counter)  # of values that aren't null: bool, int, float, text, odd
-    events: int = 0  # with a value that isn't null
+    events: int = 0  # with a value that isn't null; a list may be empty
     distinct: Counter[Any] = field(default_factory=Counter)  # values, up to MAX_DISTINCT different ones
     lengths: Counter[int] = field(default_factory=Counter)  # items per event, of a list
     is_list: bool = False
@@ -149,6 +149,11 @@ class Found:
         return self.path.count("[]") > 1
 
     @property
+    def with_first(self) -> int:
+        """How many events have a value; of a list, those with a first item."""
+        return self.events - self.lengths[0]
+
+    @property
     def as_feature(self) -> str:
         """The entry in config.yaml that makes a number of a time, a text, or an item of a list. Empty for other fields."""
         if time := self.time_format or ("iso8601" if self._text_form()[0] == "iso8601" else None):
@@ -179,10 +184,14 @@ def survey(events: Sequence[Mapping[str, Any]]) -> dict[str, Found]:
     Values of lists within lists are at a path with several `[]`, see `Found.is_nested`.
     """
     found: dict[str, Found] = {}
-    for event in sorted(events, key=lambda event: sum(1 for _ in _values((), event, 0)), reverse=True):
+    empty: Counter[str] = Counter()  # path of a list -> events in which it is empty
+    for event in sorted(events, key=lambda event: sum(value != [] for _, value in _values((), event, 0)), reverse=True):
         seen: set[str] = set()
         for steps, value in _values((), event, 0):
             if not _is_path(steps):
+                continue
+            if value == []:
+                empty[text_of(steps)] += 1
                 continue
             one = found.setdefault(text_of(steps), Found(text_of(steps)))
             if isinstance(value, list):
@@ -195,7 +204,16 @@ def survey(events: Sequence[Mapping[str, Any]]) -> dict[str, Found]:
             if value is not None and one.path not in seen:
                 one.events += 1
                 seen.add(one.path)
+    _count_empty(found, empty)
     return found
+
+
+def _count_empty(found: Mapping[str, Found], empty: Mapping[str, int]) -> None:
+    """Count the empty lists as values. They don't show what their items are, but other events do."""
+    for one in found.values():
+        if one.is_list and (count := empty.get(one.path[: one.path.find("[]") + 2], 0)):
+            one.events += count
+            one.lengths[0] += count
 
 
 def _note(found: Found, value: Any) -> None:
@@ -238,8 +256,7 @@ def _values(steps: tuple[Step, ...], value: Any, depth: int) -> Iterator[tuple[t
 
 def _of_items(steps: tuple[Step, ...], items: list[Any], depth: int) -> Iterator[tuple[tuple[Step, ...], Any]]:
     if not any(isinstance(item, Mapping | list) for item in items):
-        if items:  # an empty list doesn't show what its items are
-            yield (*steps, Every.ITEM), items
+        yield (*steps, Every.ITEM), items
         return
     gathered: dict[tuple[Step, ...], list[Any]] = {}
     for item in items:

@@ -33,8 +33,8 @@ def _hints(one: Found, events: int) -> Iterator[str]:
         yield _as_it_is(one)
     if not one.events:
         yield "no event has a value there"
-    elif one.events < events:
-        yield f"{events - one.events} of {events} events lack it, so a feature needs `missing:`"
+    elif one.with_first < events:
+        yield f"{events - one.with_first} of {events} events lack it, so a feature needs `missing:`"
 
 
 def _what(one: Found) -> str:

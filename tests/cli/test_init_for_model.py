@@ -186,6 +186,49 @@ def test_list_of_texts_with_nulls_says_how_many_events_have_one(
     assert "3 of 12 events lack it in some items; `missing` can name the index for these" in said
 
 
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        ([{}] * 3, "3 of 12 events lack it; nan is right only for"),
+        (
+            [{"heat": [1.5, None]}, {}, {}],
+            "1 of 12 events lack it in some items, and 2 lack the whole list; nan is right only for",
+        ),
+    ],
+)
+def test_events_without_a_list_are_told_and_get_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], odd: list[dict[str, Any]], said: str
+) -> None:
+    events = [*({"heat": [0.5, 1.5]} for _ in range(9)), *odd]
+    inputs = [("heat", TensorProto.FLOAT, [2])]
+    sent = write_events(tmp_path, events)
+    _, config = made(tmp_path / "heat", "--model", model(tmp_path / "m.onnx", inputs), "--sample", sent)
+    assert (config["inputs"][0]["field"], config["inputs"][0]["missing"]) == ("heat[]", "nan")
+    assert said in " ".join(capsys.readouterr().out.replace("#", "").split())
+
+
+def test_empty_list_is_not_lacking_but_has_no_first_item(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = [{"heat": [0.5] * (number % 4), "items": [{"x": 1.5}] * (number % 4)} for number in range(12)]
+    inputs = [("heat", TensorProto.FLOAT, ["n"])]
+    sent = write_events(tmp_path, events)
+    _, config = made(tmp_path / "heat", "--model", model(tmp_path / "m.onnx", inputs), "--sample", sent)
+    assert "missing" not in config["inputs"][0]
+    said = capsys.readouterr().out
+    assert (
+        '- items[].x: a value of each item in a list; the first one\'s as a feature: {field: "items[0].x"}; 3 of 12'
+        in said
+    )
+    assert "- items[]" not in said.replace("- items[].x", "")
+    assert cli.run(["predict", str(tmp_path / "heat"), str(sent)]) == 0
+
+
+def test_hints_for_an_open_input_have_missing_where_events_lack_the_field(tmp_path: Path) -> None:
+    events = [{"at": "2026-11-01T10:00:00Z", "n": [1, 2]}] * 5 + [{"n": []}]
+    config = unsure(tmp_path, [("w", TensorProto.FLOAT, [1])], events)
+    assert "{field: at, time: iso8601, as: hour, missing: nan}" in config
+    assert '{field: "n[0]", missing: nan}' in config
+
+
 def test_list_of_texts_becomes_a_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     events = [{"tags": [("red", "blue", "green")[place % 3] for place in range(number % 4)]} for number in range(12)]
     file = tmp_path / "tags.jsonl"
@@ -1014,6 +1057,15 @@ def test_next_step_is_to_fill_in_what_could_not_be_guessed(tmp_path: Path, capsy
     assert "\nNext: replace each TODO in models/open/1/config.yaml, then\n\ncd " in capsys.readouterr().out
     events = [{"id": "a", "n": 1, "weight": 1.5}, {"id": "b", "n": 2, "weight": 2.5}]
     made(tmp_path / "whole", "--model", file, "--sample", write_events(tmp_path, events))
+    assert "\nNext:\n\ncd " in capsys.readouterr().out
+
+
+def test_category_with_the_placeholders_name_is_nothing_to_replace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = [{"state": ("TODO", "DONE")[number % 2]} for number in range(6)]
+    file = model(tmp_path / "m.onnx", [("state", TensorProto.FLOAT, [1])])
+    made(tmp_path / "states", "--model", file, "--sample", write_events(tmp_path, events))
     assert "\nNext:\n\ncd " in capsys.readouterr().out
 
 
