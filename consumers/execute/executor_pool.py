@@ -84,15 +84,18 @@ class ExecutorPool:
             number = self._flights.depart(batch, lambda: self._most)
             self._waiting.put((number, batch, self._switch.take()))
             return
-        served = self._switch.take()
+        served, number = self._switch.take(), self._flights.next_number()
         try:
-            result = self._answer(batch, served)
+            result = self._answer(number, batch, served)
         except OutputsDiffer:
             if batch.events <= self._max_events:
                 raise
             self._apart = served.model
-            for part in batch.split(self._max_events):
-                self._results.keep(self._answer(part, served))
+            first, *others = batch.split(self._max_events)
+            # Each number needs a result: the write thread commits no offset behind a batch without one.
+            self._results.keep(self._answer(number, first, served))
+            for part in others:
+                self._results.keep(self._answer(self._flights.next_number(), part, served))
         else:
             if result.seconds:
                 self._took = result.seconds / max(batch.events / self._max_events, 1)
@@ -100,8 +103,8 @@ class ExecutorPool:
         finally:
             self._switch.release(served)
 
-    def _answer(self, batch: MicroBatch, served: ServedModel) -> BatchResult:
-        return self._runners[0].answer(self._flights.next_number(), batch, served.slots[0])
+    def _answer(self, number: int, batch: MicroBatch, served: ServedModel) -> BatchResult:
+        return self._runners[0].answer(number, batch, served.slots[0])
 
     def flush(self) -> None:
         """See `Pool.flush`."""

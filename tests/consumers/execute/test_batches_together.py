@@ -107,8 +107,12 @@ def test_batches_with_outputs_of_other_shapes_or_types_keep_results_of_their_own
     assert scene.pool.together > 1
     scene.pool.submit(batch_of("e" * 20))
     assert scene.pool.together == 1, "its batches run one by one from now on"
-    alone, *found = scene.results()
-    assert [one.number for one in found] == sorted({one.number for one in (alone, *found)} - {alone.number})
+    scene.pool.submit(batch_of("eeee"))
+    results = scene.results()
+    assert [one.number for one in results] == [0, 1, 2, 3, 4], (
+        "offsets behind a missing number would never be committed"
+    )
+    found = results[1:-1]
     assert [one.batch.events for one in found] == [8, 8, 4]
     for one, start in zip(found, (0, 8, 16), strict=True):
         expected = output(np.arange(start, start + one.batch.events, dtype=np.float32)[:, None])
