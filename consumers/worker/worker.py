@@ -41,6 +41,10 @@ log = logging.getLogger(__name__)
 USUAL_EVENT_TIME = 5.0
 # Seconds that a thread has to end when the worker ends. A thread that hangs must not keep the process alive.
 THREAD_JOIN_TIMEOUT = 2.0
+_FORGOTTEN = (
+    "a bug in Millstream: %d events were read, and never became final, though nothing runs any more. The next worker may read "
+    "them again, and answer them twice. Please report this with the log"
+)
 Stage = tuple[str, Callable[[], None]]
 """The name of a thread, and what it runs."""
 VersionOf = Callable[[Key, Position], LetterModel | None]
@@ -212,7 +216,10 @@ class Worker:
             committed = self._commit(wait=done)
             lost = self._source.lost_uncommitted
             if done and committed and not lost and not self._assignment.rewind_wanted.is_set():
-                return True
+                forgotten = unfinished if self._assignment.epochs else 0  # else they are of partitions that were lost
+                if forgotten:
+                    log.error(_FORGOTTEN, forgotten)
+                return not forgotten
             if self._ending.failure is not None:
                 return False
             if lost or self._ending.at_once.is_set() or self.is_over(until):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from millstream.consumers.batch.batcher import Batcher
 from millstream.consumers.cli import main as cli
 from millstream.consumers.decode.decoder import BlockDecoder
+from millstream.consumers.execute.flights import Flights
 from millstream.consumers.worker import build
 
 if TYPE_CHECKING:
@@ -43,6 +44,17 @@ def break_batcher() -> None:
     Batcher.add = buggy  # type: ignore[method-assign]
 
 
+def skip_number() -> None:
+    """Let the second batch get a number that is too high."""
+    next_number = Flights.next_number
+
+    def buggy(self: Flights) -> int:
+        number = next_number(self)
+        return next_number(self) if number == 1 else number
+
+    Flights.next_number = buggy  # type: ignore[method-assign]
+
+
 if __name__ == "__main__":
     match sys.argv[1]:
         case "decode-raises":
@@ -52,4 +64,6 @@ if __name__ == "__main__":
             break_decoder(hangs=True)
         case "batch-raises":
             break_batcher()
+        case "number-skipped":
+            skip_number()
     sys.exit(cli.run(sys.argv[2:]))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 OF_A_BACKLOG = 3000
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("delivery", ["at_least_once", pytest.param("exactly_once", marks=pytest.mark.durable)])
 def test_offsets_of_batches_whose_outputs_do_not_go_together_are_committed(
     kafka: Broker, tmp_path: Path, delivery: str
 ) -> None:

@@ -63,3 +63,13 @@ def test_workers_that_an_event_ends_are_counted_until_it_is_found(kafka: Broker,
     assert (letter.reason, letter.offset) == ("crashed", 7)
     assert set(answered(service)) == OTHERS
     assert service.committed() == service.input_ends()
+
+
+def test_events_that_never_become_final_are_told_at_the_end(kafka: Broker, tmp_path: Path) -> None:
+    service = python_service(tmp_path, kafka, "return {'y': -inputs['x']}", batch={"max_events": 10, "max_wait": "1ms"})
+    send(service, range(30))
+    with Worker(service.file, program=[sys.executable, str(PROGRAM), "number-skipped"]) as worker:
+        service.wait_written(30)
+        assert worker.stop() == 1
+        assert "a bug in Millstream: 20 events were read, and never became final" in worker.log
+        assert "drained" not in worker.log
