@@ -27,10 +27,10 @@ def conclusion(pipeline: Pipeline, name: str, rows: Sequence[dict[str, Any]], ve
     if pipeline.labels is None:
         where = f"Write `labels:` into {pipeline.path.name} (`millstream docs comparison`)"
         return f"{name}: not decided: only labels can tell which model is right. {where}"
-    if verdict.difference is not None:
-        return verdict.words(name)
-    missing = _missing(pipeline, pipeline.labels, rows)
-    return f"{name}: not decided yet: {missing}" if missing else verdict.words(name)
+    missing = "" if verdict.difference is not None else _missing(pipeline, pipeline.labels, rows)
+    said = f"{name}: not decided yet: {missing}" if missing else verdict.words(name)
+    late = _late(pipeline.labels, rows)
+    return f"{said}. {late[0].upper()}{late[1:]}" if late and late not in said else said
 
 
 def _missing(pipeline: Pipeline, labels: Labels, rows: Sequence[dict[str, Any]]) -> str:
@@ -43,6 +43,8 @@ def _missing(pipeline: Pipeline, labels: Labels, rows: Sequence[dict[str, Any]])
         return f"no event was compared so far. `millstream tail {file} --comparisons` shows whether workers run this shadow"
     if errors == events:
         return f"it failed on all {events:,} events. `millstream tail {file} --comparisons --from-beginning` shows its errors"
+    if not labelled and (late := _late(labels, rows)):
+        return f"none of the {events:,} compared events has a label that counts: {late}"
     if not labelled:
         task = pipeline.comparison.task
         return (
@@ -57,6 +59,13 @@ def _missing(pipeline: Pipeline, labels: Labels, rows: Sequence[dict[str, Any]])
             f"to compare another one"
         )
     return _missing_for_auc(pipeline, rows) if pipeline.comparison.task == "classification" else ""
+
+
+def _late(labels: Labels, rows: Sequence[dict[str, Any]]) -> str:
+    """Says how many labels came too late, and what to do; empty if none did."""
+    late = sum(row["late_labels"] or 0 for row in rows)
+    came = "1 label came after its window" if late == 1 else f"{late:,} labels came after their windows"
+    return f"{came} had closed. If that is usual, write a longer `labels.wait`, now {labels.wait:g} s" if late else ""
 
 
 def _missing_for_auc(pipeline: Pipeline, rows: Sequence[dict[str, Any]]) -> str:

@@ -129,22 +129,31 @@ def _joined(chunks: Sequence[Chunk], parts: Sequence[Rows], dtype: np.dtype[np.v
 
 
 def _each_once(rows: Rows, numbers: Ints, *same: npt.NDArray[np.generic]) -> tuple[Ints, Ints, Ints]:
-    """Group the rows that have equal values in the `same` columns. Within a group, order them by position.
+    """Group the rows that have equal values in the `same` columns. Within a group, order them as they came.
+
+    Positions don't say this order: labels of an event may stand in several partitions of their topic.
 
     Returns:
         the order of the rows; where each group starts in this order; and how many further positions each group has.
     """
-    order = np.lexsort((numbers, rows["position"], *same)).astype(np.int64)
-    if not len(order):
-        return order, order, order
-    new = np.zeros(len(order), np.bool_)
-    new[0] = True
-    for column in same:
-        ordered = column[order]
-        new[1:] |= ordered[1:] != ordered[:-1]
-    position = rows["position"][order]
+    order = np.lexsort((rows["position"], numbers, *same)).astype(np.int64)
+    new = _starts(order, same)
+    firsts = np.flatnonzero(new)
+    if len(firsts) == len(order):  # as usual
+        return order, firsts, np.zeros(len(order), np.int64)
+    by_position = np.lexsort((rows["position"], *same))
+    position = rows["position"][by_position]
     # A row that was read again has the same position, so it isn't counted.
     further = np.zeros(len(order), np.int64)
     further[1:] = ~new[1:] & (position[1:] != position[:-1])
-    firsts = np.flatnonzero(new)
     return order, firsts, np.add.reduceat(further, firsts)
+
+
+def _starts(order: Ints, same: Sequence[npt.NDArray[np.generic]]) -> npt.NDArray[np.bool_]:
+    """Where each group starts in this order."""
+    new = np.zeros(len(order), np.bool_)
+    new[:1] = True
+    for column in same:
+        ordered = column[order]
+        new[1:] |= ordered[1:] != ordered[:-1]
+    return new

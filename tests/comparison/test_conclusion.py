@@ -26,6 +26,10 @@ NO_FIGURE: dict[str, Any] = {"auc_difference": None, "auc_difference_error": Non
             {"labelled": 0, "paired": 0},
             "none of the 100 compared events has a label so far. A label counts if its `late` is",
         ),
+        (
+            {"labelled": 0, "paired": 0, "late_labels": 7},
+            "none of the 100 compared events has a label that counts: 7 labels came after their windows had closed",
+        ),
         ({"paired": 0}, "100 events have a label, but no score of both models. `millstream check "),
         ({"positives": 0}, "the labels of all 100 paired events are false. The AUC needs some that are true, too"),
         ({"positives": 100}, "the labels of all 100 paired events are true. The AUC needs some that are false, too"),
@@ -49,3 +53,15 @@ def test_what_is_missing_is_said_with_what_to_do(tmp_path: Path, row: dict[str, 
 def test_labels_that_the_file_does_not_name_are_asked_for(tmp_path: Path) -> None:
     pipeline = load(tmp_path, f"{SMALL}shadows: [{{version: 2}}]\n")
     assert "Write `labels:` into pipeline.yaml" in conclusion(pipeline, "v", [ROW], verdict([ROW], "classification"))
+
+
+def test_labels_that_came_too_late_are_told_behind_the_verdict(tmp_path: Path) -> None:
+    pipeline = load(tmp_path, f"{SMALL}shadows: [{{version: 2}}]\n{LABELS}")
+    for late, said in (
+        (0, ""),
+        (1, "1 label came after its window had closed. If that is usual, write a longer `labels.wait`"),
+    ):
+        rows = [{**ROW, "late_labels": late}]
+        found = conclusion(pipeline, "version 2", rows, verdict(rows, "classification"))
+        assert "not decided yet: none" not in found
+        assert ("had closed" in found, said in found) == (bool(late), True)

@@ -190,6 +190,19 @@ def test_label_before_its_comparison_counts_and_is_early() -> None:
     assert figures(world.tick()[5000, "shadow"]) == (2, 2, 0, 1, 0, 0)
 
 
+def test_label_that_came_first_counts_wherever_it_stands_in_its_topic() -> None:
+    world = World()
+    world.compare(comparisons([1, 2], [5000, 5000], 0))
+    world.label(labels([1], 900, 1.0))
+    world.label(labels([1], 5, 0.0))  # in a lower partition
+    world.label(labels([2], 901, 1.0))
+    for _ in range(2):
+        found = world.tick()[5000, "shadow"]
+        assert (found.summary.labelled, found.repeated_labels) == (2, 1)
+        assert (found.summary.primary.positive.total, found.summary.primary.negative.total) == (2, 0)
+        world.restart()
+
+
 def test_label_of_a_closed_window_is_late_and_does_not_count_also_after_a_restart() -> None:
     world = World()
     world.compare(comparisons([1, 2], [5000, 5000], 0))
