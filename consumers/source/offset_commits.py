@@ -1,5 +1,6 @@
 """Commits offsets to the group, as at-least-once delivery needs it."""
 
+import logging
 from collections.abc import Collection, Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -11,8 +12,12 @@ from millstream.consumers.observability.seldom import Kind, SeldomWarnings
 from millstream.consumers.record_types import Partition
 from millstream.consumers.source.crash_markers import CrashMarkers
 
+log = logging.getLogger(__name__)
+
 # A broker that is away lets each commit fail that was sent meanwhile.
 HARMLESS = "(nothing is lost: the next commit covers them, or the partition's next owner reads again)"
+OF_A_REBALANCE = {KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS}
+"""Errors of commits that were on their way when workers joined or left the group."""
 FAILED = Kind(f"commit of offsets failed {HARMLESS}", f"commits of offsets failed {HARMLESS}")
 
 
@@ -70,7 +75,10 @@ class OffsetCommits:
             self._sent.pop((position.topic, position.partition), None)
         self._metrics.count(KAFKA_ERRORS, 1, error.name())
         places = ranges_of((p.topic, p.partition) for p in partitions)
-        self._warnings.warn(FAILED, 1, f"{places}: {error.str()}")
+        if error.code() in OF_A_REBALANCE:
+            log.info("%s: a commit of offsets came too late for a rebalance %s", places, HARMLESS)
+        else:
+            self._warnings.warn(FAILED, 1, f"{places}: {error.str()}")
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """Forget partitions that are revoked or lost."""

@@ -320,7 +320,8 @@ def test_offset_that_was_sent_is_not_sent_again() -> None:
     assert reading.consumer.calls.count("commit") == 2, "who waits wants to know"
 
 
-def test_commit_that_the_broker_refused_is_sent_with_the_next_one() -> None:
+def test_commit_that_the_broker_refused_is_sent_with_the_next_one(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     reading = Reading().assigned(A, B)
     reading.consumer.next_failures["on_commit"].append(failure(KafkaError.REBALANCE_IN_PROGRESS))
     reading.source.commits.commit({A: 3}, wait=False)
@@ -328,6 +329,8 @@ def test_commit_that_the_broker_refused_is_sent_with_the_next_one() -> None:
     reading.read()
     assert reading.value(m.KAFKA_ERRORS, code="REBALANCE_IN_PROGRESS") == 1
     assert reading.offset(A) is None
+    assert "in/0: a commit of offsets came too late for a rebalance (nothing is lost" in caplog.text
+    assert "WARNING" not in caplog.text, "rebalances are usual"
     reading.source.commits.commit({A: 3}, wait=False)
     reading.read()
     assert reading.offset(A) == 3
