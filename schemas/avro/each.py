@@ -6,7 +6,7 @@ varint that is too long for its type, a negative index of a union or an enum, a 
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
 
@@ -23,6 +23,12 @@ from millstream.schemas.table import Table
 from millstream.schemas.wire import HEAD_BYTES
 
 _TOO_SHORT = re.compile(r"Expected (\d+) bytes, read (\d+)\.?")  # fastavro's message
+_MISMATCH = re.compile(
+    r"[Ss]chema mismatch: (.+) (?:is not|not found in) (.+)", re.DOTALL
+)  # these three are fastavro's, too
+_NO_DEFAULT = re.compile(r"No default value for field (\S+) in (.+)")
+_MOST_MISFITS = 100
+_OWN_NAMESPACE = re.compile(r"\b[rw]\d+\.")  # see `record_reader._Apart`
 _MOST_BYTES = 2 << 20  # bytes of a record: as Python objects, all its fields together may take 160 times as many
 _Placed = tuple[int, dict[str, Any]]  # a row number and its record
 
@@ -35,6 +41,10 @@ class RecordReader:
     whole: Any  # a schema with the same encoding, see `same_bytes`
     reader: Any  # a schema of the wanted parts of fields that the writer has, parsed by fastavro
     sources: list[Source]
+    about: str  # begins the message about records that the reader schema doesn't take
+    misfits: dict[str, str] = field(
+        default_factory=dict
+    )  # fastavro's messages about these -> which field it is, and why
 
     def read(self, values: Iterable[bytes]) -> Decoded:
         """Read the values. The result names the error of each bad value."""
@@ -96,13 +106,43 @@ class RecordReader:
             body.seek(HEAD_BYTES)
             record = fastavro.schemaless_reader(body, self.writer, self.reader)
         except SchemaResolutionError as error:
-            raise Unreadable("schema_incompatible", f"the reader schema doesn't take this record: {error}") from error
+            if (known := self.misfits.get(str(error))) is None:
+                known = self._misfit(value, error)
+                if (
+                    len(self.misfits) < _MOST_MISFITS
+                ):  # to find a field takes long, and all records may have the same fault
+                    self.misfits[str(error)] = known
+            raise Unreadable("schema_incompatible", f"{self.about}: {known}") from error
         except Exception as error:  # EOFError, IndexError, UnicodeDecodeError, MemoryError, ...
             raise Unreadable("undecodable", f"the Avro body is malformed: {malformation(error)}") from error
         if left:
             raise Unreadable("undecodable", f"{left} bytes are left over after the last field")
         assert isinstance(record, dict)
         return record
+
+    def _misfit(self, value: bytes, error: SchemaResolutionError) -> str:
+        """Which field of the record doesn't fit the reader schema, and why. `error`: of the whole record."""
+        for entry in self.reader["fields"]:
+            try:
+                fastavro.schemaless_reader(BytesIO(value[HEAD_BYTES:]), self.writer, self.reader | {"fields": [entry]})
+            except SchemaResolutionError as own:
+                return f"field '{entry['name']}': {misfit(own)}"
+        return misfit(error)
+
+
+def misfit(error: SchemaResolutionError) -> str:
+    """What doesn't fit, for a reader who doesn't know fastavro."""
+    text = _OWN_NAMESPACE.sub("", str(error))
+    if (types := _MISMATCH.fullmatch(text)) is not None:
+        return f"it is written as {_plain(types[1])}, and the reader schema wants {_plain(types[2])}"
+    if (lacking := _NO_DEFAULT.fullmatch(text)) is not None:
+        return f"its record {lacking[2]} lacks '{lacking[1]}', for which the reader schema has no default"
+    return text
+
+
+def _plain(types: str) -> str:
+    """Names of types without Python's brackets and quotes."""
+    return types.replace("'", '"') if "{" in types else " or ".join(re.findall(r"[\w.-]+", types))
 
 
 def malformation(error: Exception) -> str:

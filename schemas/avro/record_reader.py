@@ -21,7 +21,9 @@ def record_reader(writer: Schema, reader: Schema, sources: list[Source]) -> Reco
     """Return the reader of single records."""
     tree = record_tree(writer)
     whole = _parsed(SameBytes(writer.definition).type_of(tree), writer)
-    return RecordReader(_parsed(_narrowed(tree, writer, sources), writer), whole, _projected(reader, sources), sources)
+    narrowed, projected = _parsed(_narrowed(tree, writer, sources), writer), _projected(reader, sources)
+    about = f"a record of {title(writer)} can't be read with {title(reader)}"
+    return RecordReader(narrowed, whole, projected, sources, about)
 
 
 def _parsed(definition: AvroType, of: Schema) -> Any:

@@ -348,10 +348,39 @@ def test_nested_null_that_the_reader_does_not_allow_is_incompatible() -> None:
     assert [(bad.row, bad.reason) for bad in found.bad] == [(1, "schema_incompatible")]
 
 
-def test_types_that_do_not_resolve_are_incompatible() -> None:
-    old, new = record(("x", "string")), record(("x", "int"))
-    found = decoder(old, new).decode(written(Schema(WRITER_ID, "", old), [{"x": "a"}]))
-    assert [(bad.row, bad.reason) for bad in found.bad] == [(0, "schema_incompatible")]
+NESTED = record(("a", "int"), name="Inner")
+LACKING = record(("a", "int"), ("d", "string"), name="Inner")
+LONGS, INTS = ({"type": "array", "items": items} for items in ("long", "int"))
+
+
+@pytest.mark.parametrize(
+    ("written_as", "wanted", "value", "says"),
+    [
+        ("string", "int", "a", " is written as string, and the reader schema wants int"),
+        (
+            ["null", "double"],
+            ["null", "float"],
+            0.1,
+            " is written as null or double, and the reader schema wants null or float",
+        ),
+        (NESTED, LACKING, {"a": 1}, "s record Inner lacks 'd', for which the reader schema has no default"),
+        (
+            LONGS,
+            INTS,
+            [1],
+            ' is written as {"type": "array", "items": "long"}, and the reader schema wants {"type": "array"',
+        ),
+    ],
+)
+def test_field_that_the_reader_schema_does_not_take_is_named(
+    written_as: AvroType, wanted: AvroType, value: Any, says: str
+) -> None:
+    old, new = (record(("first", "int"), ("x", of)) for of in (written_as, wanted))
+    rows = [{"first": 1, "x": value}] * 3
+    found = decoder(old, new).decode(written(Schema(WRITER_ID, "", old), rows))
+    assert [bad.reason for bad in found.bad] == ["schema_incompatible"] * 3
+    for bad in found.bad:
+        assert f"a record of schema 7 'writer' can't be read with schema 8 'reader': field 'x': it{says}" in bad.error
 
 
 def test_schema_that_comes_later_is_found_then() -> None:
