@@ -125,7 +125,7 @@ class RowReader:
             return self._value(schema, row[name], path)
         if "default" not in field:
             raise RowError(
-                f"field {path!r}: expected {self._describe(schema)}, found no such column. "
+                f"field {path!r}: expected {self._describe(schema)}, found none. "
                 "Add it: the schema has no default for it."
             )
         default = field["default"]
@@ -283,4 +283,4 @@ def _refusal(path: str, expected: str, found: object) -> RowError:
 def _unknown(path: str, name: str, record: str, fields: list[str]) -> RowError:
     near = difflib.get_close_matches(name, fields, n=1)
     advice = f"Did you mean {near[0]!r}?" if near else "Remove it, or add it to the schema."
-    return RowError(f"unknown column {path!r}: the schema {record} has {', '.join(fields)}. {advice}")
+    return RowError(f"unknown field {path!r}: the schema {record} has {', '.join(fields)}. {advice}")

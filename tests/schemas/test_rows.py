@@ -130,11 +130,11 @@ def test_value_of_every_type_is_written(type_: Any, value: Any, expected: Any) -
         ({"type": "map", "values": "int"}, [], "expected a map (an object), found [] (list)"),
         ({"type": "map", "values": "int"}, {"a": ""}, "field 'x.a': expected int"),
         (AIRPORT, "EWR", "expected a record Airport (an object), found 'EWR'"),
-        (AIRPORT, {}, "field 'x.code': expected string, found no such column"),
+        (AIRPORT, {}, "field 'x.code': expected string, found none"),
         (
             AIRPORT,
             {"code": "EWR", "cdoe": 1},
-            "unknown column 'x.cdoe': the schema Airport has code. Did you mean 'code'?",
+            "unknown field 'x.cdoe': the schema Airport has code. Did you mean 'code'?",
         ),
         (["null", "int"], "a", "expected int: a whole number"),
         (["int", "boolean"], None, "expected int or boolean, found None"),
@@ -156,14 +156,12 @@ def test_value_of_another_type_is_refused_by_name(type_: Any, value: Any, expect
 
 
 def test_missing_field_without_default_is_refused() -> None:
-    with pytest.raises(
-        RowError, match=r"field 'departed_at': expected long \(timestamp-millis\), found no such column"
-    ):
+    with pytest.raises(RowError, match=r"field 'departed_at': expected long \(timestamp-millis\), found none"):
         encode_row(SCHEMA, 1, {"id": "UA1", "distance": 1})
 
 
 def test_unknown_column_is_refused_with_the_likely_name() -> None:
-    with pytest.raises(RowError, match=r"unknown column 'distnce': .*Did you mean 'distance'\?"):
+    with pytest.raises(RowError, match=r"unknown field 'distnce': .*Did you mean 'distance'\?"):
         encode_json_row(SCHEMA, {**ROW, "distnce": 1})
 
 
@@ -210,7 +208,7 @@ def test_empty_cell_is_null_or_the_default_or_empty_text() -> None:
         ({"distance": ""}, "field 'distance': expected float, found ''"),
         ({"delays": "1, 2"}, "field 'delays': expected an array, found '1, 2'"),
         ({"cancelled": "maybe"}, "field 'cancelled': expected boolean, found 'maybe'"),
-        ({"dest": "IAH"}, "unknown column 'dest'"),
+        ({"dest": "IAH"}, "unknown field 'dest'"),
         ({"stops": "9" * 5000}, "field 'stops': expected int"),
     ],
 )
