@@ -1,8 +1,10 @@
 """The options of a model's config.yaml."""
 
+import re
+from math import isfinite
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 from millstream.inference.casts import EventType
 from millstream.inference.signature import DTYPES, LARGEST_FLOAT16
@@ -29,6 +31,25 @@ def _single(value: object) -> object:
     return value
 
 
+def as_number(value: object) -> object:
+    """The number that a text writes, such as `1.50` and `-1e9`, which YAML files leave as texts. Any other value as it is."""
+    if not isinstance(value, str) or not _DECIMAL.fullmatch(value):
+        return value
+    number = float(value)
+    return number if isfinite(number) else value
+
+
+def _pad(value: object, info: ValidationInfo) -> object:
+    return value if info.data.get("dtype") == "string" else as_number(value)
+
+
+def _unknown(value: object) -> object:
+    if value == "missing" or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    instead = " For NaN, write `unknown: missing` and `missing: nan`." if str(value).lower() in {"nan", ".nan"} else ""
+    raise ValueError(f"expected the index of other values, or missing, found {shown(value)}.{instead}")
+
+
 def _entries(value: object) -> object:
     if not isinstance(value, str | list | tuple):
         raise ValueError(f"expected the name of a file or a list of texts, found {shown(value)}")
@@ -36,6 +57,9 @@ def _entries(value: object) -> object:
 
 
 _Entries = Annotated[Any, BeforeValidator(_entries)]
+
+
+_DECIMAL = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?", re.ASCII)
 
 
 class _Options(BaseModel):
@@ -65,7 +89,7 @@ class FieldOptions(_Options):
     time: Format | None = None
     part: Part | None = Field(default=None, alias="as")
     vocabulary: _Entries = None
-    unknown: int | None = None
+    unknown: Annotated[int | Literal["missing"] | None, BeforeValidator(_unknown)] = None
     tokenizer: str | None = None
     pair: str | None = None
     lookup: Annotated[str | None, BeforeValidator(_lookup)] = Field(default=None, alias="from")
@@ -103,7 +127,7 @@ class InputMapping(FieldOptions):
     dtype: str
     shape: list[int] = Field(default_factory=list)
     max_length: int | None = Field(default=None, ge=1)
-    pad: float | str | None = None
+    pad: Annotated[float | str | None, BeforeValidator(_pad)] = None
     truncate: bool = False
     mask: bool = False
     token_types: bool = False
@@ -135,7 +159,8 @@ class InputMapping(FieldOptions):
             ),
             (f"dtype `{self.dtype}` is not one of {', '.join(DTYPES)}", self.dtype not in DTYPES),
             (
-                f"`pad` is a value of the dtype, a finite number here, found {shown(self.pad)}",
+                f"`pad` is a value of the dtype, a finite number here, found {shown(self.pad)}. A mask "
+                "(`mask: true`) tells the model which items are padding",
                 isinstance(self.pad, str) and not is_text,
             ),
             (

@@ -19,7 +19,7 @@ class Converted(NamedTuple):
 
     column: Column  # a null stays null
     wrong: Mask | None  # true for a value that can't be converted, never for a null; None: all can
-    unknown: Mask | None = None  # true for a value that a vocabulary lacks and gives an index, never for a null
+    unknown: Mask | None = None  # true for a value that a vocabulary lacks and replaces, never for a null
 
 
 class Reader(Protocol):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream.inference.casts import Cast, EventType
-from millstream.inference.config_sections import FieldOptions, InputMapping
+from millstream.inference.config_sections import FieldOptions, InputMapping, as_number
 from millstream.inference.conversions import PLAIN, Conversion, Converter, Missing
 from millstream.inference.entries import file_beside, read_entries
 from millstream.inference.errors import ModelConfigError
@@ -126,8 +126,13 @@ def _conversion(entry: InputMapping, options: FieldOptions, place: Place, folder
         _check_index(options.missing, entries, place("missing"))
         _need_number(entry.dtype, place("vocabulary"), "a vocabulary makes an index of a value")
         source = str(folder / options.vocabulary) if isinstance(options.vocabulary, str) else place("vocabulary")
-        vocabulary = Vocabulary(entries, options.unknown, source)
-        return Conversion(vocabulary, _missing(options.missing, entry.dtype, place("missing")))
+        missing = _missing(options.missing, entry.dtype, place("missing"))
+        if options.unknown == "missing" and missing is None:
+            raise ModelConfigError(
+                f"{place('unknown')}: `unknown: missing` makes other values missing ones: expected `missing` beside it, such as "
+                "`missing: nan`, found none."
+            )
+        return Conversion(Vocabulary(entries, options.unknown, source), missing)
     missing = _missing(options.missing, entry.dtype, place("missing"))
     if options.time is not None or options.part is not None:
         return Conversion(_time(entry.dtype, options, place), missing)
@@ -188,6 +193,7 @@ def _missing(value: Any, dtype: str, place: str) -> Missing | None:
         return nan
     fits: bool
     if dtype in FLOATS:
+        value = as_number(value)
         expected, fits = "nan or a number", isinstance(value, int | float) and not isinstance(value, bool)
         if dtype == "float16":
             expected, fits = f"{expected} up to {LARGEST_FLOAT16:.0f}", fits and abs(value) <= LARGEST_FLOAT16

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,9 @@ class Vocabulary:
     """Replaces each value by its index in a list of entries."""
 
     entries: tuple[str, ...] = field(repr=False)  # without duplicates
-    unknown: int | None  # the index of a value that is no entry; None: such a value can't be converted
+    unknown: (
+        int | Literal["missing"] | None
+    )  # of a value that is no entry: its index, or a null; None: it can't be converted
     source: str = field(default="", compare=False)  # the file or the place in one that lists the entries, for messages
     leaf: str = "scalar"
     takes: tuple[str, ...] = ("string", "mixed", "int32", "int64")
@@ -45,6 +47,10 @@ class Vocabulary:
         wrong = found < 0
         if column.valid is not None:
             wrong &= column.valid
+        if self.unknown == "missing":
+            return Converted(
+                NumberColumn(found, ~wrong if column.valid is None else column.valid & ~wrong), None, wrong
+            )
         if self.unknown is not None:
             found[wrong] = self.unknown
             return Converted(NumberColumn(found, column.valid), None, wrong)

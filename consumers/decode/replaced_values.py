@@ -119,7 +119,10 @@ def _options(column: str, conversion: Conversion) -> Iterator[tuple[Literal["mis
     vocabulary = conversion.converter
     if isinstance(vocabulary, Vocabulary) and vocabulary.unknown is not None:
         listed = f"If it is not the one that the model was trained with, correct {vocabulary.source}."
-        yield "unknown", f"the index {vocabulary.unknown}", listed
+        instead = f"the index {vocabulary.unknown}"
+        if vocabulary.unknown == "missing" and conversion.missing is not None:
+            instead = _written(conversion.missing)
+        yield "unknown", instead, listed
 
 
 def _written(missing: Missing) -> str:

@@ -32,6 +32,9 @@ class Sizes(NamedTuple):
 
 
 FREE = Sizes(1, UNBOUNDED)
+SECOND_AXIS = (
+    "Export the model with an axis behind that of the events, such as [events, 1]: an input has at least two axes."
+)
 
 
 def shape_fits(entry: TensorInput, own: Sequence[Sizes]) -> bool:
@@ -61,9 +64,10 @@ def check_axes(model: ModelVersion, entry: TensorInput, own: Sequence[Sizes], sh
         ModelConfigError: the model takes another shape, or other lengths.
     """
     if not own or not shape_fits(entry, own[1:]):
+        advice = f" {SECOND_AXIS}" if len(own) == 1 else ""
         raise ModelConfigError(
             f"{model.place_at(entry.line)}: tensor `{entry.tensor}` has shape {list(shown)} in the model (first axis: the "
-            f"event), but config.yaml gives {list(entry.shape)} an event, from {', '.join(entry.fields)}."
+            f"event), but config.yaml gives {list(entry.shape)} an event, from {', '.join(entry.fields)}.{advice}"
         )
     if entry.max_length:
         check_length(model, entry, own[1])

@@ -70,6 +70,10 @@ def test_path_alone_is_taken_as_it_is(tmp_path: Path) -> None:
         ("vocabulary: [no, se, 7]", "int64", "string", "7", 2),
         ("vocabulary: ['no', se, 7], unknown: 0", "int64", "int64", 8, 0),
         ("vocabulary: words.txt", "int64", "string", "two", 1),
+        ("vocabulary: [se, dk], unknown: missing, missing: nan", "float32", "string", "fi", math.nan),
+        ("vocabulary: [se, dk], unknown: missing, missing: 7", "int64", "string", "fi", 7),
+        ("missing: 1.50", "float32", "float64", None, 1.5),
+        ("missing: -1e9", "float64", "float64", None, -1e9),
     ],
 )
 def test_option_of_a_field_converts_it(
@@ -123,6 +127,24 @@ def test_options_of_an_array_field_stand_beside_it(tmp_path: Path) -> None:
     table = table_of({path: signature_list("string")}, **{path: [["blue", "black", None], ["red"] * 5]})
     found = to_tensors(table, signature.inputs, allow_nan=False)
     assert found.tensors["x"].tolist() == [[1, 9, 8, 7], [0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize(("written", "pad"), [("1.50", 1.5), ("-1e9", -1e9), ("-1.0E+9", -1e9)])
+def test_padding_may_be_any_decimal_number(tmp_path: Path, written: str, pad: float) -> None:
+    (entry,) = signature_of(tmp_path, f"{{tensor: x, field: f, max_length: 3, pad: {written}, dtype: float64}}").inputs
+    assert entry.pad == pad
+
+
+def test_value_that_a_vocabulary_lacks_may_be_missing(tmp_path: Path) -> None:
+    signature = signature_of(
+        tmp_path,
+        "{tensor: x, field: f, vocabulary: [a, b], unknown: missing, missing: nan, dtype: float32, shape: [3]}",
+    )
+    table = table_of({"f": signature_list("string")}, f=[["b", "c", None]])
+    found = to_tensors(table, signature.inputs, allow_nan=False)
+    np.testing.assert_array_equal(found.tensors["x"], np.array([[1, np.nan, np.nan]], np.float32))
+    replaced = {source.option: (values.number, values.examples) for source, values in found.replaced.sources.items()}
+    assert replaced["unknown"] == (1, ("c",))
 
 
 def signature_list(items: str) -> Any:
@@ -232,6 +254,19 @@ def test_wrong_option_of_a_field_is_told_with_its_place(tmp_path: Path, entry: s
         ("fields: [f], as: hour, dtype: int64", r"`as`: options of one field stand beside `field`"),
         ("fields: [f], truncate: true, dtype: int64", r"`truncate` stands beside a `field`"),
         ("fields: [f], pad: 0, dtype: int64", r"`pad` is a value of the dtype, and stands beside a `field`"),
+        ("field: f, max_length: 3, pad: 1e999, dtype: float32", r"`pad` is a value of the dtype, a finite number here"),
+        (
+            "fields: [{field: f, missing: 1e999}], dtype: float32",
+            r"missing: expected reject or nan or a number, found '1e999'",
+        ),
+        (
+            "fields: [{field: f, vocabulary: [a], unknown: nan}], dtype: float32",
+            r"unknown: expected the index of other values, or missing, found 'nan'. For NaN, write `unknown: missing` and",
+        ),
+        (
+            "fields: [{field: f, vocabulary: [a], unknown: missing}], dtype: float32",
+            r"unknown: `unknown: missing` makes other values missing ones: expected `missing` beside it, such as",
+        ),
     ],
 )
 def test_option_that_does_not_fit_the_tensor_is_told(tmp_path: Path, entry: str, says: str) -> None:
