@@ -171,7 +171,13 @@ def _filled_by(one: Found, entry: ModelInput, options: dict[str, Any], reasons: 
         reasons = [*reasons, f"{VOCABULARY_OF_SAMPLE}, which may begin with an entry for padding"]
     if one.with_nulls or one.events < events:
         field |= {} if "vocabulary" in field else {"missing": MISSING[entry.dtype]}
-        reasons = [*reasons, lacking(one, field.get("missing"), events)]
+        if "max_length" in options and not one.with_nulls:
+            reasons = [
+                *reasons,
+                f"{events - one.events} of {events} events lack it; with `missing`, they have no items",
+            ]
+        else:
+            reasons = [*reasons, lacking(one, field.get("missing"), events)]
     return InputGuess(entry.tensor, entry.dtype, [FieldGuess(field)], options, True, "; ".join(reasons))
 
 

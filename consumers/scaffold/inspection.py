@@ -6,6 +6,7 @@ from zipfile import is_zipfile
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.scaffold.exported_program import exported_program
 from millstream.consumers.scaffold.model_file import ModelFile, ModelInput
+from millstream.inference.executors.axes import SECOND_AXIS
 from millstream.inference.executors.installed import BY_FILE
 from millstream.inference.executors.torch_package import is_package
 from millstream.inference.foreign_models import WITHOUT_MAPS, advice_on_doubles, how_to_convert, what_it_is
@@ -35,7 +36,10 @@ def look_at(path: Path) -> ModelFile:
             f"the package beside it: `runtime: {{aoti_package: {path.name}}}` in config.yaml (`millstream docs models`)."
         )
     if suffix == ".pt2":
-        return exported_program(path)
+        program = exported_program(path)
+        if flat := [entry.tensor for entry in program.inputs if not entry.shape]:
+            raise WorkerError(f"{path}: input {flat[0]} has only the axis of the events. {SECOND_AXIS}")
+        return program
     if suffix in {".pt", ".py"}:
         # TorchScript and Python classes run code when they are loaded, so they aren't loaded here.
         return ModelFile(path, f"model{suffix}", [], [])

@@ -465,6 +465,20 @@ def test_pipeline_for_an_exported_program_runs_once_its_author_is_trusted(
     assert "up to 8 items" in capsys.readouterr().out
 
 
+def test_exported_program_with_an_input_of_scalars_is_refused_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = json.loads(json.dumps(EXPORTED))
+    program["graph_module"]["graph"]["tensor_values"]["numbers"]["sizes"] = [BATCH]
+    file = tmp_path / "model.pt2"
+    file.write_bytes(zipped("m/models/model.json", json.dumps(program)))
+    assert cli.run(["init", str(tmp_path / "new"), "--model", str(file), "--sample", str(sample(tmp_path))]) == 1
+    said = capsys.readouterr().err
+    assert (
+        "input numbers has only the axis of the events. Export the model with an axis behind that of the events" in said
+    )
+
+
 def test_axis_without_a_bound_gets_a_length_from_the_sample(tmp_path: Path) -> None:
     free = EXPORTED | {"range_constraints": {"s1": {"min_val": 0, "max_val": None}}}
     named = json.dumps(free).replace('"mask"', '"weights"')
