@@ -107,6 +107,7 @@ class Replay:
     value: bytes
     headers: Headers
     timestamp: int | None  # ms since the epoch; None: the time of the replay
+    copy_of: Position | None = None  # another letter of this event, with which it is written already
 
 
 @dataclass(frozen=True, slots=True)

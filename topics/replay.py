@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Self
 
@@ -11,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT_MS
 from millstream.pipeline.pipeline import Pipeline
+from millstream.schemas.dead_letters import DeadLetter
 from millstream.topics.client_log import client_log
 from millstream.topics.dead_letter_reader import DeadLetterReader
 from millstream.topics.dead_letters import Position, Replay, Stays, StoredLetter, marker, replay_of
@@ -59,6 +61,9 @@ def plan(letters: Iterable[StoredLetter], reader: DeadLetterReader, pipeline: Pi
     times_of_events = pipeline.input.event_time is None
     latest = time.time() * 1000 + MAX_AHEAD_MS
     partitions = {topic: reader.partitions(topic) for topic in pipeline.input.topics}
+    planned: dict[
+        object, Position
+    ] = {}  # event -> its letter: with at least once, a worker may have written two of them
     for stored in letters:
         letter = stored.letter
         # A dead letter must not make it write to other topics than this pipeline's inputs.
@@ -73,11 +78,20 @@ def plan(letters: Iterable[StoredLetter], reader: DeadLetterReader, pipeline: Pi
             keep_timestamp = times_of_events and letter.timestamp <= latest
             replay = replay_of(stored, pipeline.dead_letters.topic, original, keep_timestamp=keep_timestamp)
             unread = original is not None and original.headers is None
+            if replay is not None:
+                first = planned.setdefault(_event_of(letter), stored.position)
+                replay = replace(replay, copy_of=None if first == stored.position else first)
             yield replay or Stays(
                 stored.position,
                 f"its value was left out, and the event {'has headers that can not be read' if unread else 'is gone'}"
                 f"{' in' if unread else ' from'} {letter.topic}/{letter.partition}@{letter.offset}",
             )
+
+
+def _event_of(letter: DeadLetter) -> object:
+    """Equal for letters of the same event. In a topic that was created anew, another event may have its offset."""
+    content = hash((letter.key, letter.value))  # not the value itself, which may be large
+    return letter.topic, letter.partition, letter.offset, letter.timestamp, content
 
 
 def batches(replays: Iterable[Replay]) -> Iterator[list[Replay]]:
@@ -104,6 +118,7 @@ class Replayer:
         topic: the dead-letter topic.
         """
         self._topic = topic
+        self._refused: dict[Position, str] = {}
         self._open = False
         self._producer = Producer(
             {
@@ -130,18 +145,23 @@ class Replayer:
     def replay(self, events: Sequence[Replay]) -> dict[Position, str]:
         """Write the events and their letters' markers in one transaction, and wait until it is committed.
 
+        Of a letter whose event was written with another one, only the marker is written.
+
         Returns:
             the letters whose events the broker refuses, with the reason. All others are replayed.
 
         Raises:
             TopicError: no event was replayed, unless the message says that this is not known.
         """
-        refused: dict[Position, str] = {}
-        left = list(events)
-        while left and (faults := self._repeated_transaction(left)):
-            refused |= faults
-            left = [event for event in left if event.position not in faults]
-        return refused
+        while left := [event for event in events if not self._why_refused(event)]:
+            if not (faults := self._repeated_transaction(left)):
+                break
+            self._refused |= faults
+        return {event.position: why for event in events if (why := self._why_refused(event))}
+
+    def _why_refused(self, event: Replay) -> str:
+        """Why the broker refused the event, with this letter or with another one; empty if it didn't."""
+        return self._refused.get(event.copy_of or event.position, "")
 
     def close(self) -> None:
         """Abort the open transaction, so that no reader waits for it."""
@@ -198,15 +218,16 @@ class Replayer:
 
         for event in events:
             try:
-                self._send(
-                    topic=event.topic,
-                    partition=event.partition,
-                    key=event.key,
-                    value=event.value,
-                    headers=list(event.headers),
-                    on_delivery=partial(note, event.position),
-                    **({} if event.timestamp is None else {"timestamp": event.timestamp}),
-                )
+                if event.copy_of is None:
+                    self._send(
+                        topic=event.topic,
+                        partition=event.partition,
+                        key=event.key,
+                        value=event.value,
+                        headers=list(event.headers),
+                        on_delivery=partial(note, event.position),
+                        **({} if event.timestamp is None else {"timestamp": event.timestamp}),
+                    )
                 self._send(
                     topic=self._topic,
                     partition=event.position.partition,

@@ -16,6 +16,7 @@ from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.cli.letter_advice import advice_on_letter
 from millstream.consumers.cli.selected_letters import open_reader, wanted
 from millstream.consumers.cli.tail import as_json
+from millstream.consumers.cli.usage.dead_letters import SELECTING
 from millstream.consumers.schema_store import open_store
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable, printable_json
@@ -77,13 +78,18 @@ def _list(reader: DeadLetterReader, args: argparse.Namespace) -> int:
         print_columns(console, HEADINGS, rows)
     if len(rows) < reasons.total():
         console.print(f"... and {reasons.total() - len(rows):,} more")
-    console.print(_summary(reasons, replayed=args.all))
+    console.print(_summary(reasons, args))
     return 1 if unread else 0
 
 
-def _summary(reasons: Counter[str], *, replayed: bool) -> str:
+def _summary(reasons: Counter[str], args: argparse.Namespace) -> str:
     if not reasons:
-        return "no dead letters" if replayed else "no dead letters to replay; --all also lists those replayed"
+        none = (
+            "no dead letters that the options select"
+            if any(getattr(args, name) for name in SELECTING)
+            else "no dead letters"
+        )
+        return none if args.all else f"{none} to replay; --all also lists those replayed"
     by_reason = ", ".join(f"{count:,} {printable(reason)}" for reason, count in reasons.most_common())
     return f"{counted(reasons.total(), 'dead letter')}: {by_reason}"
 
@@ -207,7 +213,7 @@ def _replay(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namespa
         return _dry_run(reader, pipeline, args)
     if sys.stdin.isatty() and not args.yes and not _agreed(reader, pipeline, args):
         return 1
-    done, stays = 0, list[Stays]()
+    done, copies, stays = 0, 0, list[Stays]()
     with Replayer(pipeline.client_config(), pipeline.group_id, pipeline.dead_letters.topic) as replayer:
         # Start before reading: this ends a transaction that an earlier replay left open, so its markers can be read.
         replayer.start()
@@ -215,10 +221,12 @@ def _replay(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namespa
             for batch in batches(_replays(reader, pipeline, args, stays)):
                 refused = replayer.replay(batch)
                 done += len(batch) - len(refused)
+                copies += sum(each.copy_of is not None for each in batch if each.position not in refused)
                 for position, why in refused.items():
                     _note(Stays(position, why), stays)
         finally:
-            print(f"{done:,} replayed{_staying(stays)}")
+            again = f" ({copies:,} of them have the event of another one, which is written once)" if copies else ""
+            print(f"{done:,} replayed{again}{_staying(stays)}")
     return 1 if stays else 0
 
 
@@ -228,7 +236,10 @@ def _dry_run(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namesp
     for replay in _replays(reader, pipeline, args, stays):
         count += 1
         key = printable(_text(replay.key) or "-")
-        print(f"{replay.position} -> {replay.topic}/{replay.partition}, key {key}, {len(replay.value)} bytes")
+        to = f"{replay.topic}/{replay.partition}, key {key}, {len(replay.value)} bytes"
+        print(
+            f"{replay.position} -> {to if replay.copy_of is None else f'nothing: its event is that of {replay.copy_of}'}"
+        )
     print(f"{count:,} would be replayed{_staying(stays)}")
     return 1 if stays else 0
 

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,36 @@ def test_event_that_the_topic_refuses_stays_and_the_others_of_its_batch_are_repl
     assert values(read_all(kafka.bootstrap, events)) == [b"0", b"1", b"3"]
     marks = [message.headers() for message in read_all(kafka.bootstrap, letters)]
     assert marks == [[("millstream.replayed", b"0@%d" % offset)] for offset in (0, 1, 3)]
+
+
+def test_event_with_two_letters_is_written_once_and_both_are_marked(
+    kafka: Broker, letters: str, events: str, reader: DeadLetterReader, tmp_path: Path
+) -> None:
+    twice, other = (a_letter(topic=events, offset=offset, value=b"v%d" % offset) for offset in (3, 4))
+    anew = twice._replace(value=b"another event of a topic that was created anew")
+    write_letters(kafka.bootstrap, letters, [twice, other, twice, anew])
+    pipeline = pipeline_of(tmp_path, kafka, events, letters)
+    found = [
+        each for each in plan(stored(reader.letters(replayed=False)), reader, pipeline) if isinstance(each, Replay)
+    ]
+    assert [each.copy_of for each in found] == [None, None, Position(0, 0), None]
+    assert replay(kafka, letters, found) == {}
+    written = values(read_all(kafka.bootstrap, events))
+    assert (len(written), set(written)) == (3, {anew.value, b"v3", b"v4"})
+    assert stored(reader.letters(replayed=False)) == []
+
+
+def test_copy_of_a_letter_whose_event_is_refused_stays_too(kafka: Broker, letters: str, make_topic: MakeTopic) -> None:
+    events = make_topic(max_message_bytes="1000")
+    large = an_event(events, Position(0, 0), b"x" * 5000, partition=0)
+    copy = replace(large, position=Position(0, 1), copy_of=Position(0, 0))
+    good = an_event(events, Position(0, 2), partition=0)
+    with Replayer(client(kafka), letters, letters) as replayer:
+        replayer.start()
+        refused = replayer.replay([large, good])
+        assert refused.keys() == {Position(0, 0)}
+        assert replayer.replay([copy]) == {Position(0, 1): refused[Position(0, 0)]}
+    assert values(read_all(kafka.bootstrap, events)) == [b"v"]
 
 
 def test_compacted_dead_letter_topic_refuses_the_marker_and_nothing_is_replayed(
