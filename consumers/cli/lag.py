@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry
 from rich.console import Console
@@ -27,7 +27,8 @@ from millstream.consumers.observability.lag_metrics import (
     reader_of,
 )
 from millstream.pipeline.pipeline import Pipeline
-from millstream.topics.lag import PartitionLag
+from millstream.topics.errors import TopicsError
+from millstream.topics.lag import LagReader, PartitionLag
 from millstream.topics.lag_trend import Trend, drain_seconds, drain_text
 
 STALL_AFTER = 60.0  # seconds without a turn of the loop after which `/live` fails
@@ -41,36 +42,57 @@ def run(args: argparse.Namespace) -> int:
     if args.serve is not None:
         return _serve(pipeline, host, args.serve, args.interval)
     reader = reader_of(pipeline)
-    follower = LagFollower()
-
-    def look() -> LagLook:
-        return follower.look(time.monotonic(), reader.read())
-
+    looks = _looks(reader, args)
+    to_terminal = sys.stdout.isatty()
     try:
         if args.json:
-            print(_json(pipeline.group_id, look()), flush=True)
-            while args.watch:
-                time.sleep(args.interval)
-                print(_json(pipeline.group_id, look()), flush=True)
-        elif args.watch and not sys.stdout.isatty():
-            while True:
-                Console(width=PIPED_WIDTH).print(_table(pipeline.group_id, look(), trends=True))
-                sys.stdout.flush()
-                time.sleep(args.interval)
-        elif args.watch:
-            with Live(_table(pipeline.group_id, look(), trends=True), auto_refresh=False) as live:
-                while True:
-                    time.sleep(args.interval)
-                    live.update(_table(pipeline.group_id, look(), trends=True), refresh=True)
+            for found in looks:
+                print(_json(pipeline.group_id, found), flush=True)
+        elif args.watch and to_terminal:
+            with Live(_table(pipeline.group_id, next(looks), trends=True), auto_refresh=False) as live:
+                for found in looks:
+                    live.update(_table(pipeline.group_id, found, trends=True), refresh=True)
         else:
-            Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(
-                _table(pipeline.group_id, look(), trends=False)
-            )
+            for found in looks:
+                Console(width=None if to_terminal else PIPED_WIDTH).print(
+                    _table(pipeline.group_id, found, trends=args.watch)
+                )
+                sys.stdout.flush()
     except KeyboardInterrupt:  # the way to end --watch
         return 0
     finally:
         reader.close()
     return 0
+
+
+def _looks(reader: LagReader, args: argparse.Namespace) -> Iterator[LagLook]:
+    """One look at the lag; with `--watch`, one per interval, however long the broker is away meanwhile."""
+    follower = LagFollower()
+
+    def look() -> LagLook:
+        return follower.look(time.monotonic(), reader.read())
+
+    yield look()
+    while args.watch:
+        time.sleep(args.interval)
+        yield _awaited(look, args.interval)
+
+
+def _awaited(look: Callable[[], LagLook], interval: float) -> LagLook:
+    """A look, once the lag can be read. Says what it waits for."""
+    reported = ""
+    while True:
+        try:
+            found = look()
+        except TopicsError as error:
+            if str(error) != reported:
+                reported = str(error)
+                print(f"{reported} It goes on once the lag can be read.", file=sys.stderr, flush=True)
+            time.sleep(interval)
+            continue
+        if reported:
+            print("the broker answers again", file=sys.stderr, flush=True)
+        return found
 
 
 def _serve(pipeline: Pipeline, host: str, port: int, interval: float) -> int:

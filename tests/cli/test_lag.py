@@ -16,14 +16,18 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.load import vector_events
+from millstream.consumers.cli import lag
 from millstream.consumers.cli import main as cli
 from millstream.consumers.observability.lag_metrics import LagCollector
 from millstream.consumers.supervision.child import MILLSTREAM, reported_port
+from millstream.topics.errors import BrokerUnreachableError
 from tests.broker.clients import produce, wait_until
 from tests.consumers.processes import Worker
 from tests.consumers.service import vector_service
+from tests.pipeline.pipeline_files import SMALL, load
 
 if TYPE_CHECKING:
+    from millstream.topics.lag import PartitionLag
     from tests.broker.choice import Broker
     from tests.consumers.service import Service
 
@@ -95,6 +99,29 @@ def test_watch_writes_a_table_at_each_look_into_a_pipe(kafka: Broker, tmp_path: 
                 break
         watching.send_signal(signal.SIGINT)
         assert watching.wait(20) == 0
+
+
+def test_watch_waits_through_an_outage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away = BrokerUnreachableError("no Kafka broker answers at 127.0.0.1:1.")
+    looks: list[BaseException | list[PartitionLag]] = [[], away, away, [], KeyboardInterrupt()]
+
+    class Reader:
+        def read(self) -> list[PartitionLag]:
+            found = looks.pop(0)
+            if isinstance(found, BaseException):
+                raise found
+            return found
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(lag, "reader_of", lambda _: Reader())
+    load(tmp_path, SMALL)
+    assert cli.run(["lag", str(tmp_path), "--watch", "--json", "--interval", "0.1"]) == 0
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 2
+    assert said.err.splitlines() == [f"{away} It goes on once the lag can be read.", "the broker answers again"]
 
 
 def test_missing_topic_is_told(kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
