@@ -29,6 +29,7 @@ from millstream.schemas.yaml_file import advice_on_ending
 
 CONFIG_FILE = "config.yaml"
 TRITON_FILE = "config.pbtxt"
+MAX_LISTED = 10  # names of files in a message
 RUNTIME_OPTIONS = {
     "onnx": ("cuda_graphs", "tensorrt_fp16"),
     "torch": ("cuda_graphs", "dtype", "compile", "aoti_package"),
@@ -195,8 +196,15 @@ def _no_model(name: str, version: int, place: Path) -> str:
         )
     return (
         f"model `{name}` version {version} has no model: expected one of {', '.join(BY_FILE)} in {place}, or in its "
-        f"{CONFIG_FILE} an `executor:` that needs none (`millstream docs executors`)."
+        f"{CONFIG_FILE} an `executor:` that needs none (`millstream docs executors`); found {_files_in(place)}."
     )
+
+
+def _files_in(place: Path) -> str:
+    """What is there beside config.yaml, for messages."""
+    others = sorted(path for path in place.iterdir() if path.name != CONFIG_FILE)[:MAX_LISTED]
+    named = [path.name if path.exists() else f"{path.name}, a link that leads nowhere" for path in others]
+    return ", ".join(named) or "no other file"
 
 
 def _check_executor(executor: str | None, written: ConfigFile) -> None:

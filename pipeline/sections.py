@@ -26,6 +26,9 @@ from millstream.schemas.wording import shown
 _ADDRESS = re.compile(r"([A-Za-z0-9_]+://)?([^\s,:/\[\]]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 
 
+MAX_PORT = 65_535
+
+
 def _addresses(value: str) -> str:
     if "@" in value:  # it may be a password, so the message doesn't show it
         raise ValueError(
@@ -35,6 +38,11 @@ def _addresses(value: str) -> str:
     for address in value.split(","):
         if not _ADDRESS.fullmatch(address.strip()):
             raise ValueError(f"expected host:port, several separated by commas, found {shown(value)}")
+        scheme, port = address.lower().partition("://")[0].strip(), address.rpartition(":")[2]
+        if scheme in {"http", "https"}:
+            raise ValueError(f"expected host:port, because Kafka has a protocol of its own, found {shown(value)}")
+        if port.strip().isdecimal() and int(port) > MAX_PORT:
+            raise ValueError(f"expected a port up to {MAX_PORT}, found {shown(value)}")
     return value
 
 

@@ -13,7 +13,8 @@ _DEFAULT_PORT = "9092"  # the client's, too
 _ADVICE = {
     KafkaError._AUTHENTICATION: "Correct the user, the password or the mechanism under `kafka.client` in the pipeline file",
     KafkaError._SSL: "Check the certificates and `security.protocol` under `kafka.client` in the pipeline file",
-    KafkaError._RESOLVE: "Correct the host's name in `kafka.bootstrap` of the pipeline file",
+    KafkaError._RESOLVE: "Correct the host's name in `kafka.bootstrap` of the pipeline file, or in the environment variable that "
+    "it takes",
 }
 
 

@@ -178,6 +178,12 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(ModelConfigError, match=r"expected one of model.onnx, .* model.py in") as refused:
         load_version(tmp_path, "late")
     assert str(folder) in str(refused.value)
+    assert "found no other file." in str(refused.value)
+    (folder / "pump.bin").touch()
+    (folder / "model.onnx").symlink_to(folder / "nothing")
+    with pytest.raises(ModelConfigError, match=r"found model.onnx, a link that leads nowhere, pump.bin\."):
+        load_version(tmp_path, "late")
+    (folder / "model.onnx").unlink()
     (folder / "model.onnx").touch()
     (folder / "config.yaml").unlink()
     with pytest.raises(ModelConfigError, match=r"maps event fields .* \(`millstream docs models`\)") as refused:

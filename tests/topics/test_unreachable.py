@@ -21,7 +21,9 @@ NOWHERE = {"bootstrap.servers": "nohost.invalid:9092", "log_level": 0}
 def test_host_without_an_address_is_told_also_if_the_client_does_not_say_so(hosts: str) -> None:
     said = str(unreachable(hosts, KafkaError(KafkaError._TRANSPORT)))
     assert said.startswith(f"the host's name is not known: {hosts} (")
-    assert said.endswith("Correct the host's name in `kafka.bootstrap` of the pipeline file.")
+    assert said.endswith(
+        "Correct the host's name in `kafka.bootstrap` of the pipeline file, or in the environment variable that it takes."
+    )
 
 
 @pytest.mark.parametrize(
