@@ -61,9 +61,8 @@ def plan(letters: Iterable[StoredLetter], reader: DeadLetterReader, pipeline: Pi
     times_of_events = pipeline.input.event_time is None
     latest = time.time() * 1000 + MAX_AHEAD_MS
     partitions = {topic: reader.partitions(topic) for topic in pipeline.input.topics}
-    planned: dict[
-        object, Position
-    ] = {}  # event -> its letter: with at least once, a worker may have written two of them
+    # Event -> its letter: with at least once, a worker may have written two of them.
+    planned: dict[object, Position] = {}
     for stored in letters:
         letter = stored.letter
         # A dead letter must not make it write to other topics than this pipeline's inputs.
@@ -161,7 +160,8 @@ class Replayer:
 
     def _why_refused(self, event: Replay) -> str:
         """Why the broker refused the event, with this letter or with another one; empty if it didn't."""
-        return self._refused.get(event.copy_of or event.position, "")
+        refused = self._refused.get(event.position, "")
+        return refused if event.copy_of is None else refused or self._refused.get(event.copy_of, "")
 
     def close(self) -> None:
         """Abort the open transaction, so that no reader waits for it."""

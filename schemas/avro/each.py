@@ -22,13 +22,12 @@ from millstream.schemas.errors import Unreadable
 from millstream.schemas.table import Table
 from millstream.schemas.wire import HEAD_BYTES
 
-_TOO_SHORT = re.compile(r"Expected (\d+) bytes, read (\d+)\.?")  # fastavro's message
-_MISMATCH = re.compile(
-    r"[Ss]chema mismatch: (.+) (?:is not|not found in) (.+)", re.DOTALL
-)  # these three are fastavro's, too
+# Messages of fastavro:
+_TOO_SHORT = re.compile(r"Expected (\d+) bytes, read (\d+)\.?")
+_MISMATCH = re.compile(r"[Ss]chema mismatch: (.+) (?:is not|not found in) (.+)", re.DOTALL)
 _NO_DEFAULT = re.compile(r"No default value for field (\S+) in (.+)")
-_MOST_MISFITS = 100
 _OWN_NAMESPACE = re.compile(r"\b[rw]\d+\.")  # see `record_reader._Apart`
+_MOST_MISFITS = 100
 _MOST_BYTES = 2 << 20  # bytes of a record: as Python objects, all its fields together may take 160 times as many
 _Placed = tuple[int, dict[str, Any]]  # a row number and its record
 
@@ -42,9 +41,7 @@ class RecordReader:
     reader: Any  # a schema of the wanted parts of fields that the writer has, parsed by fastavro
     sources: list[Source]
     about: str  # begins the message about records that the reader schema doesn't take
-    misfits: dict[str, str] = field(
-        default_factory=dict
-    )  # fastavro's messages about these -> which field it is, and why
+    misfits: dict[str, str] = field(default_factory=dict)  # fastavro's message about such a record -> ours
 
     def read(self, values: Iterable[bytes]) -> Decoded:
         """Read the values. The result names the error of each bad value."""
@@ -106,13 +103,7 @@ class RecordReader:
             body.seek(HEAD_BYTES)
             record = fastavro.schemaless_reader(body, self.writer, self.reader)
         except SchemaResolutionError as error:
-            if (known := self.misfits.get(str(error))) is None:
-                known = self._misfit(value, error)
-                if (
-                    len(self.misfits) < _MOST_MISFITS
-                ):  # to find a field takes long, and all records may have the same fault
-                    self.misfits[str(error)] = known
-            raise Unreadable("schema_incompatible", f"{self.about}: {known}") from error
+            raise Unreadable("schema_incompatible", f"{self.about}: {self._misfit(value, error)}") from error
         except Exception as error:  # EOFError, IndexError, UnicodeDecodeError, MemoryError, ...
             raise Unreadable("undecodable", f"the Avro body is malformed: {malformation(error)}") from error
         if left:
@@ -121,13 +112,25 @@ class RecordReader:
         return record
 
     def _misfit(self, value: bytes, error: SchemaResolutionError) -> str:
-        """Which field of the record doesn't fit the reader schema, and why. `error`: of the whole record."""
+        """Which field of the record doesn't fit the reader schema, and why. `error`: of the whole record.
+
+        To find the field takes long, and all records may have the same fault. So the messages are kept.
+        """
+        said = str(error)
+        if said in self.misfits:
+            return self.misfits[said]
+        found = self._misfitting_field(value) or misfit(error)
+        if len(self.misfits) < _MOST_MISFITS:
+            self.misfits[said] = found
+        return found
+
+    def _misfitting_field(self, value: bytes) -> str:
         for entry in self.reader["fields"]:
             try:
                 fastavro.schemaless_reader(BytesIO(value[HEAD_BYTES:]), self.writer, self.reader | {"fields": [entry]})
             except SchemaResolutionError as own:
                 return f"field '{entry['name']}': {misfit(own)}"
-        return misfit(error)
+        return ""
 
 
 def misfit(error: SchemaResolutionError) -> str:
