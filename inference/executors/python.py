@@ -134,7 +134,11 @@ class PythonExecutor:
 
     def _array(self, tensor: str, output: object, events: int) -> npt.NDArray[Any]:
         try:
-            array = np.array(output)  # a copy, because the model may reuse the array for the next micro-batch
+            # A copy, because the model may reuse the array for the next micro-batch. numpy's own type for texts gives each one as
+            # much memory as the longest, drops zeros at their ends, and makes texts of numbers that stand beside texts.
+            array = np.array(output, object if _begins_with_text(output) else None)
+            if array.dtype.kind in "SU" and not isinstance(output, np.ndarray):
+                array = np.array(output, object)
         except Exception as error:  # nested lists of different lengths, a tensor on a GPU
             raise ModelRejected(f"{self.model.place}: output `{tensor}` is no array: {line_of(error)}") from None
         if array.ndim == 0 or len(array) != events:
@@ -148,6 +152,13 @@ class PythonExecutor:
                 f"that fit in 64 bits with sign, bool and str."
             )
         return array
+
+
+def _begins_with_text(output: object) -> bool:
+    """Whether the first item of a list, or of the first of its lists, is a text."""
+    while isinstance(output, list | tuple) and output:
+        output = output[0]
+    return isinstance(output, str)
 
 
 def _fits_a_prediction(array: npt.NDArray[Any]) -> bool:

@@ -89,6 +89,16 @@ def test_outputs_that_config_does_not_name_are_left_out(tmp_path: Path) -> None:
     assert {name: values.tolist() for name, values in executor.run(ONE).items()} == {"score": [1.5]}
 
 
+@pytest.mark.parametrize("made", ["texts", "[[text] for text in texts]", "tuple(texts)", "np.array(texts, object)"])
+def test_texts_of_a_list_come_out_whole(tmp_path: Path, made: str) -> None:
+    texts = ["x\0", "\0", "a" * 3000, ""]
+    code = "import numpy as np\nclass Model:\n    def __init__(self, folder, device): pass\n"
+    code += f"    def predict(self, inputs):\n        texts = {texts!r}\n        return {{'y': {made}}}\n"
+    found = PythonExecutor(write_python(tmp_path, code), device="cpu").run({"x": np.ones((4, 2), np.float32)})["y"]
+    assert found.reshape(-1).tolist() == texts
+    assert found.dtype == object, "numpy's own type gives each text as much memory as the longest"
+
+
 def test_texts_go_in_and_come_out(tmp_path: Path) -> None:
     config = "inputs: [{tensor: x, fields: [name], dtype: string}]\noutputs: [{tensor: y}]\n"
     body = "return {'y': [name.upper() for name in inputs['x'][:, 0]]}"
@@ -175,6 +185,11 @@ def test_client_whose_errors_have_no_built_in_cause_counts_by_their_names(tmp_pa
         ("{'y': [[1, 2], [3]]}", "output `y` is no array: .*inhomogeneous"),
         ("{'y': 1.0}", r"output `y` has shape \[\] for 1 events: its first axis must be the event"),
         ("{'y': [1.0, 2.0]}", r"output `y` has shape \[2\] for 1 events"),
+        ("{'y': [['a'], ['b', 'c']][:1] + [7]}", "output `y` has shape"),
+        ("{'y': [[['a'], ['b', 'c']]]}", "output `y` holds list"),
+        ("{'y': [['a', 7]]}", "output `y` holds int: a prediction takes"),
+        ("{'y': [[7, 'a']]}", "output `y` holds int: a prediction takes"),
+        ("{'y': [b'a']}", "output `y` holds bytes"),
         ("{'y': [None]}", "output `y` holds NoneType: a prediction takes float16 to float64"),
         ("{'y': [{'a': 1}]}", "output `y` holds dict"),
         ("{'y': np.zeros(1, np.complex64)}", "output `y` holds complex64"),
