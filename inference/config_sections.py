@@ -159,8 +159,8 @@ class InputMapping(FieldOptions):
             ),
             (f"dtype `{self.dtype}` is not one of {', '.join(DTYPES)}", self.dtype not in DTYPES),
             (
-                f"`pad` is a value of the dtype, a finite number here, found {shown(self.pad)}. A mask "
-                "(`mask: true`) tells the model which items are padding",
+                f"`pad` is a value of the dtype, a finite number here, found {shown(self.pad)}. With "
+                "`max_length`, a mask (`mask: true`) tells the model which items are padding",
                 isinstance(self.pad, str) and not is_text,
             ),
             (

@@ -74,7 +74,10 @@ def replaceable_in(model: ModelVersion) -> dict[Source, Replaceable]:
         for column, conversion in entry.converted_fields:
             for option, instead, advice in _options(column, conversion):
                 field = _name(column)
-                reason = f"the model gets {instead} instead, as `{option}` says in {place}"
+                gets = f"{instead} instead"
+                if option == "missing" and entry.max_length is not None and conversion.splitter is None:
+                    gets = f"{instead} instead of an item, and no items instead of a list"
+                reason = f"the model gets {gets}, as `{option}` says in {place}"
                 words = Replaceable(field, reason, advice, (model.name, field))
                 found.setdefault(Source(column, option), words)
     return found

@@ -139,6 +139,16 @@ def test_field_of_a_look_up_is_named_as_one(tmp_path: Path) -> None:
     )
 
 
+def test_absent_list_of_variable_length_has_no_items_in_its_place(tmp_path: Path) -> None:
+    entry = TensorInput(
+        "t", ("tags[]",), True, "int64", (4,), mapped_at="p.yaml:7", conversions=(Conversion(missing=1),), max_length=4
+    )
+    model = ModelVersion("m", 1, tmp_path / "model.onnx", "onnx", Signature((entry,), ()), ())
+    [(source, words)] = replaceable_in(model).items()
+    said = words.text(source, Replaced(2, 2), "2")
+    assert "the model gets 1 instead of an item, and no items instead of a list, as `missing` says in p.yaml:7" in said
+
+
 def test_few_values_of_a_vocabulary_say_nothing(noting: Noting) -> None:
     noting.unknown(FEWEST_VALUES - 1, FEWEST_VALUES - 1)
     assert not noting.warnings()
