@@ -207,6 +207,11 @@ def _on_mixed(pipeline: Pipeline, uses: Sequence[tuple[TensorInput, Conversion]]
             f"{path}: `type: any` beside the field takes other values, as far as the tensor does. Other types don't go with "
             "`input.event_id`, which names the field, too (`millstream docs models#casts`)."
         )
+    if (included := _included(pipeline, path)) and any(isinstance(use.converter, Vocabulary) for _, use in uses):
+        return (
+            f"{path}: the type of `{_key(included)}` under `output.include` holds for the field's vocabulary, too. Leave the "
+            "type out there: then both take texts and whole numbers. With `any`, they take all texts, numbers, true and false."
+        )
     return next(filter(None, (_without_type(path, use) for _, use in uses)), "")
 
 

@@ -421,6 +421,20 @@ def test_number_with_a_fraction_of_zero_is_told_to_be_whole_for_a_tensor_of_ints
     assert "A tensor of ints takes 33.0 as 33, and no fractions." in capsys.readouterr().err
 
 
+def test_vocabulary_whose_field_is_included_with_a_type_is_told_to_leave_it_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, events, file = reading_one(tmp_path, "{field: x, vocabulary: [a, '7'], unknown: 0}", [{"x": 7}, {"x": "a"}])
+    text = file.read_text()
+    file.write_text(text.replace("output:\n", "output:\n  include: {x: text}\n"))
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    assert "x: the type of `x` under `output.include` holds for the field's vocabulary, too. Leave the type out" in (
+        capsys.readouterr().err
+    )
+    file.write_text(text.replace("output:\n", "output:\n  include: [x]\n"))
+    predicted(capsys, str(file), str(events))
+
+
 @pytest.mark.parametrize("number", [33.5, 2**63, 1e300])
 @pytest.mark.parametrize("type_", ["int", "text"])
 def test_number_that_no_tensor_of_ints_can_hold_gets_no_advice_on_types(
