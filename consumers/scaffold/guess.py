@@ -19,6 +19,7 @@ from millstream.consumers.scaffold.open_inputs import fits, related, with_hints
 from millstream.consumers.scaffold.own_fields import last_name
 from millstream.consumers.scaffold.survey import Found
 from millstream.consumers.scaffold.texts import entry_text
+from millstream.inference.executors.axes import SEVERAL_PER_ITEM
 from millstream.inference.mapping import PLACEHOLDER
 from millstream.schemas.wording import counted
 
@@ -79,6 +80,9 @@ def _input(entry: ModelInput, found: Mapping[str, Found], events: int, *, stated
     width = _width(entry)
     if width == 1:
         return _scalar(entry, found, events)
+    if width is None and len(entry.shape) > 1:
+        options = {"max_length": entry.max_length or DEFAULT_MAX_LENGTH}
+        return InputGuess(entry.tensor, entry.dtype, [OPEN], options, True, SEVERAL_PER_ITEM.rstrip("."))
     guess = _list(entry, width, found, events, stated=stated)
     return guess or _padded_list(entry, found, events) or _scalars(entry, width, found, events, stated=stated)
 

@@ -90,7 +90,11 @@ def config_text(inputs: Sequence[InputGuess], outputs: Sequence[str], files: Map
         lines += [f"      - {_field(one, files)}" for one in entry.fields]
     lines.append("outputs:")
     if not outputs:
-        lines += ["  # GUESS: the file doesn't say which outputs the model has", f"  - tensor: {PLACEHOLDER}"]
+        lines += [
+            "  # GUESS: the file doesn't say which outputs the model has. Write the keys of the dict that it returns; for a "
+            "torch model that returns tensors, a name of yours for each, in their order",
+            f"  - tensor: {PLACEHOLDER}",
+        ]
     return "\n".join([*lines, *(f"  - tensor: {_yaml(name)}" for name in outputs)]) + "\n"
 
 

@@ -154,12 +154,16 @@ def malformation(error: Exception) -> str:
         case UnicodeDecodeError():
             return f"a text is not UTF-8 ({error.reason} at its byte {error.start})"
         case IndexError():
-            return "the index of a union's branch or of an enum's symbol is beyond the schema's last"
+            return "it ends before its fields do, or an index of a union's branch or an enum's symbol is beyond the schema's last"
         case MemoryError():
             return "a length is larger than the memory"
     text = str(error).partition(" from <_io.")[0]
     if (short := _TOO_SHORT.fullmatch(text)) is not None:
         return f"the record ends before its fields do: a value takes {short[1]} bytes, and {short[2]} are left"
+    if text.startswith("Expected -"):
+        text = "a text or an array has a negative length"
+    elif text.startswith("cannot read "):
+        text = f"the record ends before its fields do: within a {text.removeprefix('cannot read ')}"
     return text or "the record ends before its fields do"
 
 

@@ -276,6 +276,15 @@ def test_lists_that_may_fill_an_input_are_named_with_the_option_that_they_need(t
     assert "heat" not in config
 
 
+def test_input_with_several_values_per_item_says_what_to_do(tmp_path: Path) -> None:
+    events = [{"win": [{"a": 1.5, "b": 2.5}] * (1 + number % 3)} for number in range(6)]
+    config = unsure(tmp_path, [("win", TensorProto.FLOAT, ["n", 2])], events)
+    assert (
+        "GUESS: A model that takes several values per item needs one input for each, which it stacks itself" in config
+    )
+    assert 'field: "win[].a"' not in config
+
+
 def test_long_vocabulary_of_a_list_gets_a_file(tmp_path: Path) -> None:
     file = tmp_path / "tags.jsonl"
     file.write_text("".join(f"{json.dumps({'tags': [f'x{number}', f'x{19 - number}']})}\n" for number in range(20)))
