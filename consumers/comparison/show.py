@@ -52,7 +52,8 @@ COLUMNS: Final[Mapping[str, Sequence[str]]] = {
 _DEFAULT_SHADOW: Final = "shadow"  # the name of a shadow without a `name:`
 _NO_LOG_LOSS: Final = (
     "log loss is not known: it needs the probability of each compared class for every event, and some answers lack it. "
-    "`millstream check` says which outputs there are; name one with probabilities in `comparison.output`"
+    "`millstream check` says which outputs there are; name one with probabilities in `comparison.output`, and all of its classes "
+    "in `comparison.classes`"
 )
 _SAME_PSI, _SHIFTED_PSI = 0.1, 0.25
 INDENT: Final = (0, 0, 0, 2)  # indent of the lines under a heading: top, right, bottom, left

@@ -174,7 +174,7 @@ def test_workers_follow_a_backlog_up_and_down(kafka: Broker, tmp_path: Path) -> 
         run.process.send_signal(signal.SIGINT)
         assert run.process.wait(60) == 0, run.log
     assert re.search(r"1 -> 2: .* events/s arrive and .* wait, a worker can do", run.log)
-    assert re.search(r"2 -> 1: 1 were enough for 3 s", run.log)
+    assert re.search(r"2 -> 1: 1 was enough for 3 s", run.log)
     assert "A second Ctrl-C stops them at once" in run.log
 
 
