@@ -84,12 +84,11 @@ def _list(reader: DeadLetterReader, args: argparse.Namespace) -> int:
 
 def _summary(reasons: Counter[str], args: argparse.Namespace) -> str:
     if not reasons:
-        none = (
-            "no dead letters that the options select"
-            if any(getattr(args, name) for name in SELECTING)
-            else "no dead letters"
-        )
-        return none if args.all else f"{none} to replay; --all also lists those replayed"
+        selects = any(getattr(args, name) for name in SELECTING)
+        if args.all:
+            return "the options select no dead letter" if selects else "no dead letters"
+        none = "no dead letter that the options select is left" if selects else "no dead letters"
+        return f"{none} to replay; --all also lists those replayed"
     by_reason = ", ".join(f"{count:,} {printable(reason)}" for reason, count in reasons.most_common())
     return f"{counted(reasons.total(), 'dead letter')}: {by_reason}"
 

@@ -83,7 +83,7 @@ def test_event_is_answered_once_after_its_schema_is_there_and_its_letter_replaye
     one = millstream_here("dead-letters", "list", service.file)
     assert one.stdout.splitlines()[-1] == "1 dead letter: 1 undecodable"
     none = millstream_here("dead-letters", "list", service.file, "--reason", "unknown_schema")
-    assert none.stdout == "no dead letters to replay; --all also lists those replayed\n"
+    assert none.stdout == "no dead letter that the options select is left to replay; --all also lists those replayed\n"
     assert [letter["reason"] for letter in listed(service)] == ["undecodable"]
     assert Counter(letter["replayed_at"] is None for letter in listed(service, "--all")) == {False: 4, True: 1}
 
