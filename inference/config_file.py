@@ -1,11 +1,9 @@
 """Reads a model's `config.yaml`, and reports every mistake in it with its line."""
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from pydantic_core import ErrorDetails
 
 from millstream.inference.errors import ModelConfigError
 from millstream.schemas.wording import EXPECTED, Loc, dotted, meant_value, shown, wrong_value
+from millstream.schemas.written_numbers import number_of
 from millstream.schemas.yaml_file import Fault, NodeReader, YamlError, advice_on_ending, composed, text_of
 
 log = logging.getLogger(__name__)
@@ -31,7 +30,6 @@ _EXPECTED = {
     "list_type": "a list",
     "too_short": "at least one",
 }
-_FLOAT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +119,7 @@ class _Reader(NodeReader):
 
     def scalar(self, text: str, kind: str, *, plain: bool, loc: Loc) -> object:
         """See `NodeReader`."""
-        if kind == "float" and _FLOAT.fullmatch(text) and isfinite(number := float(text)):
+        if kind == "float" and (number := number_of(text)) is not None:
             return number
         return super().scalar(text, kind, plain=plain, loc=loc)
 

@@ -1,7 +1,5 @@
 """The options of a model's config.yaml."""
 
-import re
-from math import isfinite
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
@@ -11,6 +9,7 @@ from millstream.inference.signature import DTYPES, LARGEST_FLOAT16
 from millstream.inference.times import Format, Part
 from millstream.schemas.lookup_columns import LOOKUP_NAME
 from millstream.schemas.wording import shown
+from millstream.schemas.written_numbers import number_of
 
 # Bounds for slips of the pen: the warm-up runs a batch of the largest size, which could take all memory.
 MAX_EVENTS = 65_536  # of a batch
@@ -32,11 +31,9 @@ def _single(value: object) -> object:
 
 
 def as_number(value: object) -> object:
-    """The number that a text writes, such as `1.50` and `-1e9`, which YAML files leave as texts. Any other value as it is."""
-    if not isinstance(value, str) or not _DECIMAL.fullmatch(value):
-        return value
-    number = float(value)
-    return number if isfinite(number) else value
+    """The number that a text writes, such as `-1e9`, which YAML leaves as a text. Any other value as it is."""
+    number = number_of(value) if isinstance(value, str) else None
+    return value if number is None else number
 
 
 def _pad(value: object, info: ValidationInfo) -> object:
@@ -57,9 +54,6 @@ def _entries(value: object) -> object:
 
 
 _Entries = Annotated[Any, BeforeValidator(_entries)]
-
-
-_DECIMAL = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?", re.ASCII)
 
 
 class _Options(BaseModel):

@@ -20,9 +20,8 @@ class Vocabulary:
     """Replaces each value by its index in a list of entries."""
 
     entries: tuple[str, ...] = field(repr=False)  # without duplicates
-    unknown: (
-        int | Literal["missing"] | None
-    )  # of a value that is no entry: its index, or a null; None: it can't be converted
+    # Of a value that is no entry: its index, or that it becomes a null; None: it can't be converted.
+    unknown: int | Literal["missing"] | None
     source: str = field(default="", compare=False)  # the file or the place in one that lists the entries, for messages
     leaf: str = "scalar"
     takes: tuple[str, ...] = ("string", "mixed", "int32", "int64")
@@ -48,9 +47,8 @@ class Vocabulary:
         if column.valid is not None:
             wrong &= column.valid
         if self.unknown == "missing":
-            return Converted(
-                NumberColumn(found, ~wrong if column.valid is None else column.valid & ~wrong), None, wrong
-            )
+            valid = ~wrong if column.valid is None else column.valid & ~wrong
+            return Converted(NumberColumn(found, valid), None, wrong)
         if self.unknown is not None:
             found[wrong] = self.unknown
             return Converted(NumberColumn(found, column.valid), None, wrong)

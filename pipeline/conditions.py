@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from math import isfinite
 from typing import Literal, NamedTuple, cast
 
 from millstream.schemas.wording import shown
+from millstream.schemas.written_numbers import number_of
 
 Operator = Literal["==", "!=", "<", "<=", ">", ">=", "in", "not in"]
 Constant = str | float | bool
 
 _CONDITION = re.compile(r"\s*(\S+)\s+(==|!=|<=|>=|<|>|not\s+in|in)\s+(.+?)\s*", re.DOTALL)
-_NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _ITEM = re.compile(r"\s*('[^']*'|\"[^\"]*\"|[^,'\"\[\]]+)\s*(?:,|$)")
 _EXAMPLES = "such as `amount >= 1000`, `country == DE` or `country in [DE, AT]`"
@@ -66,7 +65,7 @@ def _constant(text: str) -> Constant:
         return text[1:-1]
     if text in {"true", "false"}:
         return text == "true"
-    if _NUMBER.fullmatch(text) and isfinite(number := float(text)):
+    if (number := number_of(text)) is not None:
         return number
     if not text or any(mark in text for mark in "'\"[]"):
         raise ValueError(f"expected a text, a number, true or false, found {shown(text)}.")

@@ -77,9 +77,8 @@ def plan(letters: Iterable[StoredLetter], reader: DeadLetterReader, pipeline: Pi
             keep_timestamp = times_of_events and letter.timestamp <= latest
             replay = replay_of(stored, pipeline.dead_letters.topic, original, keep_timestamp=keep_timestamp)
             unread = original is not None and original.headers is None
-            if replay is not None:
-                first = planned.setdefault(_event_of(letter), stored.position)
-                replay = replace(replay, copy_of=None if first == stored.position else first)
+            if replay and (first := planned.setdefault(_event_of(letter), stored.position)) != stored.position:
+                replay = replace(replay, copy_of=first)
             yield replay or Stays(
                 stored.position,
                 f"its value was left out, and the event {'has headers that can not be read' if unread else 'is gone'}"

@@ -234,11 +234,11 @@ def _dry_run(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namesp
     count = 0
     for replay in _replays(reader, pipeline, args, stays):
         count += 1
-        key = printable(_text(replay.key) or "-")
-        to = f"{replay.topic}/{replay.partition}, key {key}, {len(replay.value)} bytes"
-        print(
-            f"{replay.position} -> {to if replay.copy_of is None else f'nothing: its event is that of {replay.copy_of}'}"
-        )
+        to = f"nothing: its event is that of {replay.copy_of}"
+        if replay.copy_of is None:
+            key = printable(_text(replay.key) or "-")
+            to = f"{replay.topic}/{replay.partition}, key {key}, {len(replay.value)} bytes"
+        print(f"{replay.position} -> {to}")
     print(f"{count:,} would be replayed{_staying(stays)}")
     return 1 if stays else 0
 

@@ -300,7 +300,7 @@ class PartitionJoin:
 
     def _sift_labels(self, now: int) -> Iterator[Change]:
         """Of the labels that have waited long enough, keep those that have a comparison."""
-        unsifted = [chunk for chunk in self._chunks.values() if chunk.kind == LABELS and not chunk.until]
+        unsifted = self._unsifted()
         over = sum(map(_weight, unsifted)) - LABELS_TO_EVENTS * self._settings.most_events
         due = []
         for chunk in unsifted:
@@ -351,7 +351,7 @@ class PartitionJoin:
             newest = self._chunks[comparisons[-1].number] = replace(comparisons[-1], deleted=self._deleted_to)
             yield newest.number, newest.pack()
         if over or unwanted:
-            yield from self._forget_labels()
+            yield from self._forget_labels(self._unsifted())
         for number in unwanted:
             del self._chunks[number]
             yield number, None
@@ -360,10 +360,15 @@ class PartitionJoin:
             del self._chunks[chunk.number]
             yield chunk.number, None
 
-    def _forget_labels(self) -> Iterator[Change]:
-        """Delete the labels of deleted windows that aren't sifted yet. Without their comparisons they would look unknown."""
-        known = self._known()
-        for chunk in [chunk for chunk in self._chunks.values() if chunk.kind == LABELS and not chunk.until]:
+    def _unsifted(self) -> list[Chunk]:
+        """The labels of which nobody has looked yet which ones have a comparison."""
+        return [chunk for chunk in self._chunks.values() if chunk.kind == LABELS and not chunk.until]
+
+    def _forget_labels(self, unsifted: Sequence[Chunk]) -> Iterator[Change]:
+        """Delete the labels of deleted windows from these. Without their comparisons they would look unknown."""
+        known = self._known() if unsifted else None
+        for chunk in unsifted:
+            assert known is not None
             found, starts = _found(chunk.rows["id"], *known)
             gone = np.zeros(len(found), np.bool_)
             gone[found] = ~np.isin(starts, list(self._windows))

@@ -82,7 +82,7 @@ def _input(entry: ModelInput, found: Mapping[str, Found], events: int, *, stated
         return _scalar(entry, found, events)
     if width is None and len(entry.shape) > 1:
         options = {"max_length": entry.max_length or DEFAULT_MAX_LENGTH}
-        return InputGuess(entry.tensor, entry.dtype, [OPEN], options, True, SEVERAL_PER_ITEM.rstrip("."))
+        return InputGuess(entry.tensor, entry.dtype, [OPEN], options, True, SEVERAL_PER_ITEM)
     guess = _list(entry, width, found, events, stated=stated)
     return guess or _padded_list(entry, found, events) or _scalars(entry, width, found, events, stated=stated)
 
@@ -175,13 +175,10 @@ def _filled_by(one: Found, entry: ModelInput, options: dict[str, Any], reasons: 
         reasons = [*reasons, f"{VOCABULARY_OF_SAMPLE}, which may begin with an entry for padding"]
     if one.with_nulls or one.events < events:
         field |= {} if "vocabulary" in field else {"missing": MISSING[entry.dtype]}
+        said = lacking(one, field.get("missing"), events)
         if "max_length" in options and not one.with_nulls:
-            reasons = [
-                *reasons,
-                f"{events - one.events} of {events} events lack it; with `missing`, they have no items",
-            ]
-        else:
-            reasons = [*reasons, lacking(one, field.get("missing"), events)]
+            said = f"{events - one.events} of {events} events lack it; with `missing`, they have no items"
+        reasons = [*reasons, said]
     return InputGuess(entry.tensor, entry.dtype, [FieldGuess(field)], options, True, "; ".join(reasons))
 
 

@@ -133,7 +133,8 @@ def _sized(
     elif now - known < policy.scale_down_after:
         reason = f"hold: {enough} would be enough; down in {known + policy.scale_down_after - now:.0f} s if that lasts"
     else:
-        action, were = "down", "was" if enough == 1 else "were"
+        action = "down"
+        were = "was" if enough == 1 else "were"
         reason = f"{size} -> {enough}: {enough} {were} enough for {policy.scale_down_after:g} s, {load}"
     workers = {"up": up, "down": enough}.get(action, size)
     # After a change of the size, the stabilisation window starts again.

@@ -34,7 +34,7 @@ class Sizes(NamedTuple):
 FREE = Sizes(1, UNBOUNDED)
 SEVERAL_PER_ITEM = (
     "A model that takes several values per item needs one input for each, which it stacks itself (`millstream docs "
-    "models#variable-length-inputs`)."
+    "models#variable-length-inputs`)"
 )
 SECOND_AXIS = (
     "Export the model with an axis behind that of the events, such as [events, 1]: an input has at least two axes."
@@ -70,7 +70,7 @@ def check_axes(model: ModelVersion, entry: TensorInput, own: Sequence[Sizes], sh
     if not own or not shape_fits(entry, own[1:]):
         advice = f" {SECOND_AXIS}" if len(own) == 1 else ""
         if entry.max_length and len(own) > 2:
-            advice = f" {SEVERAL_PER_ITEM}"
+            advice = f" {SEVERAL_PER_ITEM}."
         raise ModelConfigError(
             f"{model.place_at(entry.line)}: tensor `{entry.tensor}` has shape {list(shown)} in the model (first axis: the "
             f"event), but config.yaml gives {list(entry.shape)} an event, from {', '.join(entry.fields)}.{advice}"
