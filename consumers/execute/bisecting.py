@@ -1,5 +1,6 @@
 """Finds the events that a model rejects, or that make the executor raise, by bisecting the micro-batch."""
 
+from collections import Counter
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -21,6 +22,9 @@ from millstream.inference.executors.interface import Inputs, Tensors, join_rows,
 
 Run = Callable[[Inputs], dict[str, npt.NDArray[Any]]]
 Result = tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64], dict[int, Rejection]]
+
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+"""The names of outputs, each with its shape of one event."""
 
 Steps = Generator[dict[str, Any], Tensors, Result]
 """Yields micro-batches to run; takes their outputs, or the exception of a run."""
@@ -69,7 +73,9 @@ class Bisection:
     def steps(self, inputs: Inputs) -> Steps:
         """Run a micro-batch. It is halved if the model rejects it, and runs in parts if memory is short.
 
-        An executor that knows which events are rejected is not asked again (`EventsRejected`).
+        An executor that knows which events are rejected is not asked again (`EventsRejected`). If the outputs of parts differ in
+        shape, all good events run together once more. If the model rejects them together, those of the less usual shapes are
+        rejected.
 
         Yields:
             a micro-batch to run.
@@ -79,13 +85,13 @@ class Bisection:
 
         Raises:
             ExecutorUnavailable: the executor can't run; or a single event does not fit into memory, which is not its fault.
-            OutputsDiffer: the outputs of the parts differ in shape, so an event's output depends on the other events. Of inputs
+            OutputsDiffer: the outputs of the parts differ in shape, because they depend on the other events of a part. Of inputs
                 of several micro-batches, the outputs may also differ in type.
             Exception: another error that no event causes.
         """
         rejected: dict[int, Rejection] = {}
         parts: list[Tensors] = []
-        rows: list[npt.NDArray[np.int64]] = []
+        rows: list[npt.NDArray[np.int64]] = []  # of each part
         waiting = [(0, rows_of(inputs))]
         while waiting:
             start, end = waiting.pop()
@@ -99,8 +105,9 @@ class Bisection:
                 self._note_good(inputs, start)
             except EventsRejected as error:
                 rejected |= {start + row: Rejection(*why) for row, why in error.rejected.items()}
-                parts += [error.outputs] if len(error.rows) else []
-                rows.append(start + error.rows)
+                if len(error.rows):
+                    parts.append(error.outputs)
+                    rows.append(start + error.rows)
                 self._working.fitted(stop - start)
             except OutOfMemory as error:
                 self._working.failed(stop - start)
@@ -114,10 +121,45 @@ class Bisection:
                 waiting += self._halves(error, start, stop)
         if not parts:
             return {}, np.empty(0, np.int64), rejected
-        # Other types are allowed only where memory is short: then the parts have no results of their own.
-        outputs = _joined(parts, of_one_type=rows_of(inputs) > self._max_events)
+        return (yield from self._result_of(inputs, parts, rows, rejected))
+
+    def _result_of(
+        self,
+        inputs: Inputs,
+        parts: list[Tensors],
+        rows: list[npt.NDArray[np.int64]],
+        rejected: dict[int, Rejection],
+    ) -> Steps:
+        """The result of a micro-batch whose parts have these outputs."""
+        several = rows_of(inputs) > self._max_events  # micro-batches
+        if not several:
+            parts, rows = yield from self._of_one_shape(inputs, parts, rows, rejected)
         ran = np.concatenate(rows) if len(rows) > 1 else rows[0]
+        # Other types are allowed only where memory is short: then the parts have no results of their own.
+        outputs = _joined(parts, of_one_type=several)
         return (outputs, ran, rejected) if self._allow_nan_outputs else _without_nan(outputs, ran, rejected)
+
+    def _of_one_shape(
+        self,
+        inputs: Inputs,
+        parts: list[Tensors],
+        rows: list[npt.NDArray[np.int64]],
+        rejected: dict[int, Rejection],
+    ) -> Generator[dict[str, Any], Tensors, tuple[list[Tensors], list[npt.NDArray[np.int64]]]]:
+        """If the outputs of parts differ in shape, run all their events together. If the model rejects that, leave parts out.
+
+        Their events are put into `rejected`.
+        """
+        if len({_shapes(part) for part in parts}) == 1:
+            return parts, rows
+        ran = np.concatenate(rows)
+        try:
+            return [(yield {name: array[ran] for name, array in inputs.items()})], [ran]
+        except OutOfMemory:
+            return parts, rows
+        except Exception as error:
+            self._raise_unless_an_events(error)
+            return _of_usual_shapes(parts, rows, rejected)
 
     def _halves(self, error: Exception, start: int, stop: int) -> list[tuple[int, int]]:
         """What runs after an error of several events, last first. Raises the error if no event causes it."""
@@ -196,6 +238,31 @@ class BisectingExecutor:
         except StopIteration as end:
             result: Result = end.value
             return result
+
+
+def _shapes(part: Tensors) -> Shapes:
+    return tuple((name, array.shape[1:]) for name, array in sorted(part.items()))
+
+
+def _of_usual_shapes(
+    parts: list[Tensors], rows: list[npt.NDArray[np.int64]], rejected: dict[int, Rejection]
+) -> tuple[list[Tensors], list[npt.NDArray[np.int64]]]:
+    """The parts whose outputs have the shapes that most events have, and their rows. Puts the other events into `rejected`."""
+    events: Counter[Shapes] = Counter()
+    for part, own_rows in zip(parts, rows, strict=True):
+        events[_shapes(part)] += len(own_rows)
+    usual = events.most_common(1)[0][0]
+
+    kept: list[int] = []
+    for at, part in enumerate(parts):
+        for (name, own), (_, most) in zip(_shapes(part), usual, strict=True):
+            if own != most:
+                why = f"output `{name}` has shape {list(own)} for this event, and {list(most)} for most of its micro-batch"
+                rejected |= dict.fromkeys(rows[at].tolist(), Rejection("model_rejected", why))
+                break
+        else:
+            kept.append(at)
+    return [parts[at] for at in kept], [rows[at] for at in kept]
 
 
 def _joined(parts: list[Tensors], *, of_one_type: bool) -> dict[str, npt.NDArray[Any]]:

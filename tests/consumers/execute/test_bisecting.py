@@ -1,4 +1,5 @@
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -249,6 +250,37 @@ def test_output_whose_shape_depends_on_who_shares_the_batch_is_the_models_fault(
         isolation(run).run(inputs_of(4))
 
 
+@given(st.lists(st.sampled_from([2, 2, 2, 3, 0]), min_size=1, max_size=70))
+def test_events_whose_outputs_have_another_shape_than_most_are_rejected(lengths: list[int]) -> None:
+    def run(inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
+        own = [lengths[int(row)] for row in inputs["x"][:, 0]]
+        if 0 in own:
+            raise ModelRejected("bad")
+        if len(set(own)) > 1:
+            raise ModelRejected("the nested lists have different lengths")
+        return {"y": np.repeat(-inputs["x"], own[0], axis=1), "z": inputs["x"]}
+
+    assume(lengths.count(2) > lengths.count(3))
+    outputs, rows, rejected = isolation(run).run(inputs_of(len(lengths)))
+    assert rows.tolist() == [row for row, length in enumerate(lengths) if length == 2]
+    assert outputs["y"].tolist() == [[-row, -row] for row in rows]
+    why = "output `y` has shape [3] for this event, and [2] for most of its micro-batch"
+    assert {row: rejection.error for row, rejection in rejected.items()} == {
+        row: why if length else "bad" for row, length in enumerate(lengths) if length != 2
+    }
+
+
+def test_good_events_run_together_again_where_the_longest_decides_the_shape() -> None:
+    def run(inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
+        if 1 in inputs["x"]:
+            raise ModelRejected("bad")
+        return {"y": np.repeat(-inputs["x"], int(inputs["x"].max()), axis=1)}
+
+    outputs, rows, rejected = isolation(run).run(inputs_of(6))
+    assert (rows.tolist(), set(rejected)) == ([0, 2, 3, 4, 5], {1})
+    assert outputs["y"].tolist() == [[-row] * 5 for row in rows]
+
+
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=12), st.integers(0, 12))
 @settings(max_examples=30, deadline=None)
 def test_exactly_the_events_that_the_model_refuses_are_rejected(
@@ -280,3 +312,17 @@ def no_fives(tmp_path_factory: pytest.TempPathFactory) -> ByLength:
     executor = open_executor(python_model(tmp_path_factory.mktemp("refusing"), body), max_events=16)
     assert isinstance(executor, ByLength)
     return executor
+
+
+def test_python_model_whose_lists_vary_in_length_answers_most_events(tmp_path: Path) -> None:
+    config = "inputs:\n  - {tensor: x, fields: [a], dtype: float32}\noutputs:\n  - {tensor: y, name: y}\n"
+    body = """
+    def predict(self, inputs):
+        return {"y": [[float(x)] * (3 if x == 5 else 2) for x in inputs["x"][:, 0]]}
+"""
+    executor = open_executor(python_model(tmp_path, body, config), max_events=16)
+    outputs, rows, rejected = isolation(executor.run).run(inputs_of(8))
+    assert rows.tolist() == [0, 1, 2, 3, 4, 6, 7]
+    assert outputs["y"].tolist() == [[row, row] for row in rows]
+    why = "output `y` has shape [3] for this event, and [2] for most of its micro-batch"
+    assert rejected == {5: Rejection("model_rejected", why)}
