@@ -21,12 +21,6 @@ UNANSWERED_ERRORS = TRANSIENT_ERRORS | {KafkaError._TIMED_OUT, KafkaError._TIMED
 """Errors of requests that no broker has answered."""
 FORBIDDEN_ERRORS = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}
 FORBIDDEN_ADVICE = "Check that this user may describe the topics and the group"
-MOVED_LEADER_ERRORS = {
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-}
-"""Errors of an admin client that remembers other leaders than the partitions have. It would remember them for five minutes."""
 # Offsets of a partition that are read to count its records. If it is further behind, the rest is estimated.
 MAX_COUNTED_OFFSETS = 1000
 # It needs single records, not megabytes. The wait is how long the broker holds a fetch without records, and so how long it takes
@@ -100,7 +94,6 @@ class LagReader:
         topics: the topics that it reads.
         start: where it starts in a partition without a committed offset: `earliest`, or `latest`, which means no lag.
         """
-        self._client = client
         self._bootstrap = str(client["bootstrap.servers"])
         self._topics = topics
         self._from_end = start == "latest"
@@ -136,12 +129,6 @@ class LagReader:
             self._samples = self._sampled({p: b for p, b in bounds.items() if b.start < b.end})
         except KafkaException as error:
             cause = error.args[0]
-            if cause.code() in MOVED_LEADER_ERRORS:
-                self._admin = Admin(self._client)
-                raise BrokerUnreachableError(
-                    f"the lag can't be read from {self._bootstrap} now, because partitions have new leaders ({cause.str()}). It "
-                    f"is read again."
-                ) from None
             if cause.code() in UNANSWERED_ERRORS:
                 raise unreachable(self._bootstrap, cause, self._admin.causes) from None
             forbidden = cause.code() in FORBIDDEN_ERRORS
@@ -155,7 +142,9 @@ class LagReader:
         self._consumer.close()
 
     def _numbers(self, topic: str) -> list[int]:
-        found = self._consumer.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic]
+        # The admin client is asked, because it finds partitions and leaders only in what it has been told before. Otherwise, it
+        # would not know new ones for up to five minutes.
+        found = self._admin.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic]
         if found.error is not None:
             raise TopicError(
                 f"topic {topic} can't be read: {found.error.str()}. Create it: millstream topics create PIPELINE"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 BUFFERED_MESSAGES = 8  # messages that may wait for an agent; a folded message holds up to FOLDED_RECORDS records
 SESSION_TIMEOUT = 10.0  # seconds after which the partitions of a crashed process move to another one
+METADATA_AGE = 30  # seconds after which the job looks whether the label topic has got partitions
 
 
 class Streams:
@@ -51,6 +52,7 @@ class Streams:
             broker_session_timeout=SESSION_TIMEOUT,
             broker_heartbeat_interval=SESSION_TIMEOUT / 4,
             broker_commit_interval=1.0,
+            consumer_metadata_max_age_ms=METADATA_AGE * 1000,
             stream_buffer_maxsize=BUFFERED_MESSAGES,
             stream_wait_empty=False,  # a shutdown that waits for records in progress may never end; they are read again
         )

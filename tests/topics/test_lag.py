@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.cimpl import NewPartitions
 
 from millstream.topics import lag, records
 from millstream.topics.errors import BrokerUnreachableError, TopicError
@@ -77,6 +78,19 @@ def test_committed_records_are_no_lag(kafka: Broker, topic: str, reader: LagRead
     assert by_partition(reader.read()) == [(7, 10, 3), (5, 5, 0), (0, 0, 0), (None, 0, 0)]
     produce(kafka.bootstrap, topic, [(None, b"v")] * 2, partition=1)
     assert by_partition(reader.read()) == [(7, 10, 3), (5, 7, 2), (0, 0, 0), (None, 0, 0)]
+
+
+@pytest.mark.durable
+def test_partitions_that_a_topic_gets_later_are_read(kafka: Broker, topic: str, reader: LagReader) -> None:
+    commit(kafka, topic, {0: 7, 1: 5})
+    assert [entry.messages for entry in reader.read()] == [3, 0, 0, 0]
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_partitions([NewPartitions(topic, 6)])[topic].result(30)
+    produce(kafka.bootstrap, topic, [(None, b"v")] * 2, partition=5)
+    found = reader.read()
+    assert [entry.messages for entry in found] == [3, 0, 0, 0, 0, 2]
+    assert found[5].counted
+    assert found[5].seconds is not None
 
 
 def test_seconds_are_the_age_of_the_oldest_unprocessed_record(kafka: Broker, make_topic: MakeTopic) -> None:
