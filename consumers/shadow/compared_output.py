@@ -101,7 +101,7 @@ def _check_name(pipeline: Pipeline, models: Sequence[ModelVersion], names: Seque
         if wanted not in there:
             raise PlanError(
                 f"{pipeline.at('comparison', 'output')}: expected an output of all compared models, found `{wanted}`, which "
-                f"{model.place} doesn't have.{meant(wanted, there)} It has {_listed(there)}; outputs of all: {_listed(common)}. "
+                f"{model.place} doesn't have.{meant(wanted, common)} It has {_listed(there)}; outputs of all: {_listed(common)}. "
                 f"Name one of these."
             )
 
@@ -141,11 +141,12 @@ def _check_classes(
     _check_all_classes(pipeline, classes, models)
     wanted = pipeline.comparison.output
     there = [classes.answers(event) for event in events]
+    common = set.intersection(*(set(names) for names in there))
     for model, names, event in zip(models, there, events, strict=True):
         if wanted is not None and wanted not in names:
             raise PlanError(
                 f"{pipeline.at('comparison', 'output')}: expected an output with one of the classes {', '.join(classes.names)}, "
-                f"found `{wanted}`, which is none of {model.place}.{meant(wanted, names)} Outputs with a class: "
+                f"found `{wanted}`, which is none of {model.place}.{meant(wanted, common)} Outputs with a class: "
                 f"{_listed(set(names))}; all outputs: {_listed(set(event))}. Name one with a class."
             )
         if not names:

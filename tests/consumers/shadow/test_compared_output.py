@@ -84,6 +84,14 @@ def test_output_without_a_class_is_refused_with_those_that_have_one(tmp_path: Pa
         )
 
 
+def test_output_that_only_one_model_has_is_not_suggested(tmp_path: Path) -> None:
+    model = predicting(tmp_path, "return {}", config=THREE)
+    ours, shadows = {"score": np.zeros(1), "risk": np.zeros(1)}, {"risk": np.zeros(1)}
+    with pytest.raises(PlanError, match=r"found `scor`.* It has `risk`, `score`; outputs of all: `risk`") as raised:
+        check_compared_answers(comparing(tmp_path, output="scor"), [model, model], [ours, shadows])
+    assert "Did you mean" not in str(raised.value)
+
+
 def test_what_is_compared_and_how_to_change_it_is_said(tmp_path: Path) -> None:
     said = checked(tmp_path, {"best": [["cat"]], "best_scores": [[0.7]], "p": [0.3]})
     assert said == "output `p`. To compare another one, write `comparison: {output: NAME}` into the pipeline file."
