@@ -45,6 +45,7 @@ _FORGOTTEN = (
     "a bug in Millstream: %d events were read, and never became final, though nothing runs any more. The next worker may read "
     "them again, and answer them twice. Please report this with the log"
 )
+_LOST = "%d events were not finished before their partitions were lost: %s"
 Stage = tuple[str, Callable[[], None]]
 """The name of a thread, and what it runs."""
 VersionOf = Callable[[Key, Position], LetterModel | None]
@@ -159,7 +160,7 @@ class Worker:
             self._end()
         if isinstance(self._ending.failure, Abandoned):
             if drained and unfinished:  # nothing waited for these: they are of partitions that this worker had lost
-                log.warning("%d events were not finished: %s", unfinished, self._fate)
+                log.warning(_LOST, unfinished, self._fate)
             return False
         if self._ending.failure is not None:
             raise as_worker_error(self._ending.failure)
@@ -229,8 +230,10 @@ class Worker:
 
     def _warn_undrained(self, unfinished: int, lost: int, *, done: bool) -> None:
         """Say what becomes of the events in flight, of which so many were in lost partitions."""
-        if lost or (self._ending.at_once.is_set() and not done):
-            log.warning("%d events were not finished: %s", max(unfinished, lost), self._fate)
+        if lost:
+            log.warning(_LOST, max(unfinished, lost), self._fate)
+        elif self._ending.at_once.is_set() and not done:
+            log.warning("%d events were not finished: %s", unfinished, self._fate)
         elif not done and self._health.broker_away is not None:
             log.warning(
                 "%d events were not finished within the drain time of %g s, because no broker answers: %s",

@@ -245,7 +245,10 @@ def test_events_of_lost_partitions_that_wait_for_the_broker_at_the_end_are_told(
     working.wait_until(lambda: "lost in/0" in caplog.text)
     working.stop()
     assert working.drained is False
-    assert "6 events were not finished: they are not committed, and are read again" in caplog.text
+    assert (
+        "6 events were not finished before their partitions were lost: they are not committed, and are read again"
+        in caplog.text
+    )
 
 
 def test_results_whose_offsets_cannot_be_committed_at_the_end_are_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -272,7 +275,10 @@ def test_results_of_partitions_that_are_lost_before_the_commit_are_told_at_the_e
     working.wait_until(lambda: working.value(m.ASSIGNED) == 0)
     working.stop()
     assert working.drained is False
-    assert "3 events were not finished: they are not committed, and are read again" in caplog.text
+    assert (
+        "3 events were not finished before their partitions were lost: they are not committed, and are read again"
+        in caplog.text
+    )
 
 
 def test_lost_partitions_whose_events_were_all_committed_do_not_matter_at_the_end() -> None:
