@@ -260,6 +260,8 @@ def _of_items(steps: tuple[Step, ...], items: list[Any], depth: int) -> Iterator
         return
     gathered: dict[tuple[Step, ...], list[Any]] = {}
     for item in items:
+        if item is None:  # says nothing of what the others hold
+            continue
         for inner, value in _values((*steps, Every.ITEM), item, depth + 1):
             gathered.setdefault(inner, []).extend(value if isinstance(value, list) else [value])
     for inner, values in gathered.items():

@@ -834,6 +834,15 @@ def test_list_or_object_that_some_events_have_as_null_is_no_unused_field_of_its_
     assert "- note: no event has a value there" in listed
 
 
+def test_null_between_lists_is_no_field_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = model(tmp_path / "m.onnx", [("age", TensorProto.FLOAT, [1])])
+    events = [{"age": number, "marks": [[1, 2], None, [3]]} for number in range(3)]
+    made(tmp_path / "nulls", "--model", file, "--sample", write_events(tmp_path, events))
+    lines = capsys.readouterr().out.splitlines()
+    listed = lines[lines.index("These fields of the events fill no input:") + 1 :]
+    assert {line.split(":")[0] for line in listed[: listed.index("")]} == {"- marks[][]"}
+
+
 def test_counts_are_those_of_the_sample(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = model(tmp_path / "m.onnx", [("list", TensorProto.FLOAT, ["n"])])
     own = write_events(tmp_path, [{"id": f"e{number}", "list": [1.5]} for number in range(4)])
