@@ -7,6 +7,7 @@ import signal
 import subprocess
 import urllib.error
 import urllib.request
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -82,6 +83,10 @@ class Worker:
         except OSError:
             return 0, ""
 
+    def rebalances(self) -> float:
+        """How often the group has given it partitions, also none."""
+        return self.metrics()["millstream_rebalances_total{kind=assigned}"]
+
     def metrics(self) -> dict[str, float]:
         """All samples: `name` with the sum over its labels, and `name{label=value,...}` (without the pipeline) for each."""
         samples: dict[str, float] = {}
@@ -122,3 +127,13 @@ class Worker:
             self._process.wait()
         if error is not None:
             error.add_note(f"The worker's log ends:\n{self.log[-3000:]}")
+
+
+def wait_balanced(*workers: Worker, partitions: int) -> None:
+    """Wait until these workers of a group have so many partitions each."""
+    for worker in workers:
+        worker.wait_for(partial(_has_partitions, worker, partitions), 60, "balanced")
+
+
+def _has_partitions(worker: Worker, partitions: int) -> bool:
+    return worker.metrics()["millstream_assigned_partitions"] == partitions

@@ -16,7 +16,7 @@ from millstream.schemas.comparisons import ComparisonDecoder
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.records import OWN_SCHEMAS_FOLDER
 from tests.broker.clients import produce, read_all
-from tests.consumers.processes import Worker
+from tests.consumers.processes import Worker, wait_balanced
 from tests.consumers.service import value_of
 from tests.consumers.serving.rollout_scene import (
     RolloutScene,
@@ -64,7 +64,7 @@ def test_worker_follows_a_rollout_from_the_start_to_the_promotion(kafka: Broker,
         until_revision(worker, 2)
         scene.send(EVENTS)
         worker.wait_for(lambda: "version 1 of model vector is unloaded" in worker.log, 30, "rid of version 1")
-        assert worker.metrics()["millstream_rebalances_total{kind=assigned}"] == 1
+        assert worker.rebalances() == 1
         assert worker.stop() == 0
     with Worker(scene.service.file, "--until-idle") as worker:  # starts with what the record names
         scene.send(EVENTS, wait=False)
@@ -118,6 +118,8 @@ def test_two_workers_follow_changes_within_seconds_without_a_rebalance(
     with Worker(scene.service.file) as one, Worker(scene.service.file) as other:
         for worker in (one, other):
             worker.wait_ready()
+        wait_balanced(one, other, partitions=2)
+        before = [worker.rebalances() for worker in (one, other)]
         late: list[float] = []
         for share in (1, 5, 25, 50, 100, 0, 50):
             scene.shift(100 - share, share)
@@ -126,7 +128,7 @@ def test_two_workers_follow_changes_within_seconds_without_a_rebalance(
                 until_revision(worker, scene.record.revision, timeout=EFFECT)
             late.append(time.monotonic() - began)
             scene.send(EVENTS)
-        rebalances = [worker.metrics()["millstream_rebalances_total{kind=assigned}"] for worker in (one, other)]
+        after = [worker.rebalances() for worker in (one, other)]
         assert one.stop() == other.stop() == 0
     rows = scene.predictions()
     check_routing(scene, rows)
@@ -134,7 +136,8 @@ def test_two_workers_follow_changes_within_seconds_without_a_rebalance(
         own = rows[turn * EVENTS : (turn + 1) * EVENTS]
         assert {row["rollout"]["revision"] for row in own} == {2 + turn}
         assert {row["variant"] for row in own} <= {"primary", "canary"} - ({"canary"} if not share else set())
-    assert max(rebalances) <= 3, "nobody joined or left because of it"
+    # The last round of the rebalance that balanced the two may end for one of them after that.
+    assert all(now <= then + 1 for now, then in zip(after, before, strict=True)), "nobody joined or left because of it"
     assert max(late) < EFFECT
 
 
