@@ -34,7 +34,9 @@ _NO_LISTS = (
     'or "tags[]": text under `output.include` of the pipeline file'
 )
 _LARGEST = {"int": 2**31, "long": 2**63}
+_DOUBLE_LIMIT = 2**1024 - 2**970  # the least number that is rounded to infinity
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which readers of JSON refuse
+_HALF = "expected whole characters, found half of one (a lone surrogate)"
 _LONGEST_QUOTE = 60
 _PREFIX = "JSON is malformed: "  # of msgspec's messages
 _MOST_DIGITS = 400  # those of the largest double are fewer
@@ -58,7 +60,7 @@ def reason_of(value: bytes, fields: Sequence[Field], said: str) -> str:
         mismatch = _mismatch(_quickly_parsed(value), fields) or _mismatch(_parsed(value), fields)
     except _MalformedError as error:
         return str(error)
-    return mismatch or _no_utf8(value) or f"the event can't be read: {said}"
+    return mismatch or _no_utf8(value) or _refused_place(value) or f"the event can't be read: {said}"
 
 
 def _mismatch(event: Any, fields: Sequence[Field]) -> str | None:
@@ -83,32 +85,34 @@ def _quickly_parsed(value: bytes) -> Any:
         is_odd = value.startswith(_BYTE_ORDER_MARK) or b"NaN" in value or b"Infinity" in value
         if is_odd or type(error) is not msgspec.DecodeError:
             return _parsed(value)
-        raise _MalformedError(_half(value) or f"malformed JSON: {str(error).removeprefix(_PREFIX)}") from None
+        raise _MalformedError(_refused_place(value) or f"malformed JSON: {str(error).removeprefix(_PREFIX)}") from None
 
 
-def _half(value: bytes) -> str:
-    """Where the value has half of a character, which msgspec takes for malformed; empty: it is malformed in another way."""
-    if b"\\u" not in value:
-        return ""
+def _refused_place(value: bytes) -> str:
+    """Where the value has what msgspec takes for malformed: half of a character, or a number that no double holds.
+
+    Empty: it is malformed in another way.
+    """
     try:
-        steps = next(_halves(json.loads(value), ()), None)
+        steps, found = next(_refused(json.loads(value), ()), ((), ""))
     except (ValueError, RecursionError):
         return ""
-    where = f"{text_of(steps)}: " if steps else ""
-    return "" if steps is None else f"{where}expected whole characters, found half of one (a lone surrogate)"
+    return f"{text_of(steps)}: {found}" if steps else found
 
 
-def _halves(value: Any, steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
-    """The places of texts, and of objects' keys, with half of a character."""
+def _refused(value: Any, steps: tuple[Step, ...]) -> Iterator[tuple[tuple[Step, ...], str]]:
+    """The places of texts, and of objects' keys, with half of a character, and of numbers beyond a double."""
     match value:
         case str() if LONE_SURROGATE.search(value):
-            yield steps
+            yield steps, _HALF
+        case float() if not _fits_a_double(value):
+            yield steps, f"expected a number that fits into a double, found {in_words(value)}"
         case dict():
             for name, inner in value.items():
-                yield from (steps,) if LONE_SURROGATE.search(name) else _halves(inner, (*steps, name))
+                yield from ((steps, _HALF),) if LONE_SURROGATE.search(name) else _refused(inner, (*steps, name))
         case list():
             for index, inner in enumerate(value):
-                yield from _halves(inner, (*steps, index))
+                yield from _refused(inner, (*steps, index))
 
 
 def _no_json(value: bytes) -> str:
@@ -208,12 +212,16 @@ def _fits(value: Any, kind: str) -> bool:
         case "int" | "long":
             return isinstance(value, int) and -_LARGEST[kind] <= value < _LARGEST[kind]
         case "mixed":
-            return isinstance(value, str) or (is_number and abs(value) < math.inf)
+            return isinstance(value, str) or (is_number and _fits_a_double(value))
         case "float" | "double" | "number":
-            return is_number and abs(value) < (FLOAT32_LIMIT if kind == "float" else math.inf)
+            return is_number and abs(value) < (FLOAT32_LIMIT if kind == "float" else _DOUBLE_LIMIT)
         case "string" | "scalar":
             return isinstance(value, str) or (kind == "scalar" and isinstance(value, int))
     return False
+
+
+def _fits_a_double(number: float) -> bool:
+    return abs(number) < _DOUBLE_LIMIT  # `math.isfinite` raises OverflowError for a whole number beyond it
 
 
 def in_words(value: Any, *, quoted: bool = False) -> str:
@@ -233,7 +241,7 @@ def in_words(value: Any, *, quoted: bool = False) -> str:
 
 
 def _found_number(number: float) -> str:
-    if not math.isfinite(number):
+    if not _fits_a_double(number):
         return "a number that is too large for a double"
     text = f"the number {number}"
     return text if len(text) <= _LONGEST_QUOTE else "a number of too many digits"

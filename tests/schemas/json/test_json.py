@@ -137,6 +137,32 @@ def test_what_is_no_such_event_is_undecodable_and_says_where(value: bytes, said:
     assert said in found.bad[0].error
 
 
+@pytest.mark.parametrize("digits", [60, 308, 309, 400, 401, 4300, 4301, 5000])
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        (b'%b, "inner": {"y": %b}', "inner.y: expected text"),
+        (b'%b, "inner": %b', "inner: expected an object"),
+        (b'%b, "values": %b', "values: expected an array"),
+        (b'%b, "values": [%b]', ""),
+        (b'%b, "side": %b', "side: expected one of the enum's symbols"),
+        (b'%b, "class": %b', "class: expected an integer from -2^31 to 2^31 - 1"),
+    ],
+)
+def test_whole_number_of_many_digits_is_told_like_any_other(place: bytes, expected: str, digits: int) -> None:
+    for sign in (b"", b"-"):
+        found = json_decoder().decode([b"{%b}" % (place % (REQUIRED.encode(), sign + b"9" * digits))])
+        if not expected and digits <= 308:
+            assert found.bad == []
+            continue
+        (bad,) = found.bad
+        assert bad.reason == "undecodable"
+        which = "of too many digits" if digits <= 308 else "that is too large for a double"
+        assert (
+            bad.error == f"{expected or 'values[0]: expected a number that fits into a double'}, found a number {which}"
+        )
+
+
 def test_largest_float_is_no_error() -> None:
     found = json_decoder(record(("x", "float"))).decode([b'{"x": 3.4028235e38}', b'{"x": -3.4028235e38}'])
     assert found.bad == []

@@ -65,6 +65,11 @@ class Store:
         (b'{"id": "a", "customer": {"sex": 1}}', "customer.sex: expected no such field, found one"),
         (b'{"id": "a", "items": [{}, {"price": "1"}]}', 'items[1].price: expected `type` "number", found text'),
         (b"[1]", 'the event: expected `type` "object", found an array'),
+        (
+            b'{"id": "a", "more": [{"x": 1e400}]}',
+            "more[0].x: expected a number that fits into a double, found a number that is too large for a double",
+        ),
+        (b'{"id": ' + b"9" * 309 + b"}", 'id: expected `type` "string", found a number that is too large for a double'),
         (b"nonsense", "malformed JSON: invalid character (byte 4)"),
         (b'{"id": "a", "deep": ' + b"[" * 100_000, "nested too deeply"),
     ],
