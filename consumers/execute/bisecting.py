@@ -1,6 +1,5 @@
 """Finds the events that a model rejects, or that make the executor raise, by bisecting the micro-batch."""
 
-from collections import Counter
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -19,12 +18,10 @@ from millstream.inference.errors import (
     OutputsDiffer,
 )
 from millstream.inference.executors.interface import Inputs, Tensors, join_rows, rows_between, rows_of
+from millstream.inference.executors.output_forms import are_alike, usual_parts
 
 Run = Callable[[Inputs], dict[str, npt.NDArray[Any]]]
 Result = tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64], dict[int, Rejection]]
-
-Shapes = tuple[tuple[str, tuple[int, ...]], ...]
-"""The names of outputs, each with its shape of one event."""
 
 Steps = Generator[dict[str, Any], Tensors, Result]
 """Yields micro-batches to run; takes their outputs, or the exception of a run."""
@@ -74,7 +71,7 @@ class Bisection:
         """Run a micro-batch. It is halved if the model rejects it, and runs in parts if memory is short.
 
         An executor that knows which events are rejected is not asked again (`EventsRejected`). If the outputs of parts differ in
-        shape, all good events run together once more. If the model rejects them together, those of the less usual shapes are
+        type or shape, all good events run together once more. If the model rejects them together, those that differ from most are
         rejected.
 
         Yields:
@@ -133,24 +130,24 @@ class Bisection:
         """The result of a micro-batch whose parts have these outputs."""
         several = rows_of(inputs) > self._max_events  # micro-batches
         if not several:
-            parts, rows = yield from self._of_one_shape(inputs, parts, rows, rejected)
+            parts, rows = yield from self._of_one_form(inputs, parts, rows, rejected)
         ran = np.concatenate(rows) if len(rows) > 1 else rows[0]
         # Other types are allowed only where memory is short: then the parts have no results of their own.
         outputs = _joined(parts, of_one_type=several)
         return (outputs, ran, rejected) if self._allow_nan_outputs else _without_nan(outputs, ran, rejected)
 
-    def _of_one_shape(
+    def _of_one_form(
         self,
         inputs: Inputs,
         parts: list[Tensors],
         rows: list[npt.NDArray[np.int64]],
         rejected: dict[int, Rejection],
     ) -> Generator[dict[str, Any], Tensors, tuple[list[Tensors], list[npt.NDArray[np.int64]]]]:
-        """If the outputs of parts differ in shape, run all their events together. If the model rejects that, leave parts out.
+        """If the outputs of parts don't go together, run all their events together. If the model rejects that, leave parts out.
 
         Their events are put into `rejected`.
         """
-        if len({_shapes(part) for part in parts}) == 1:
+        if are_alike(parts):
             return parts, rows
         ran = np.concatenate(rows)
         try:
@@ -159,7 +156,9 @@ class Bisection:
             return parts, rows
         except Exception as error:
             self._raise_unless_an_events(error)
-            return _of_usual_shapes(parts, rows, rejected)
+            parts, rows, others = usual_parts(parts, rows)
+            rejected |= {row: Rejection("model_rejected", why) for row, why in others.items()}
+            return parts, rows
 
     def _halves(self, error: Exception, start: int, stop: int) -> list[tuple[int, int]]:
         """What runs after an error of several events, last first. Raises the error if no event causes it."""
@@ -238,31 +237,6 @@ class BisectingExecutor:
         except StopIteration as end:
             result: Result = end.value
             return result
-
-
-def _shapes(part: Tensors) -> Shapes:
-    return tuple((name, array.shape[1:]) for name, array in sorted(part.items()))
-
-
-def _of_usual_shapes(
-    parts: list[Tensors], rows: list[npt.NDArray[np.int64]], rejected: dict[int, Rejection]
-) -> tuple[list[Tensors], list[npt.NDArray[np.int64]]]:
-    """The parts whose outputs have the shapes that most events have, and their rows. Puts the other events into `rejected`."""
-    events: Counter[Shapes] = Counter()
-    for part, own_rows in zip(parts, rows, strict=True):
-        events[_shapes(part)] += len(own_rows)
-    usual = events.most_common(1)[0][0]
-
-    kept: list[int] = []
-    for at, part in enumerate(parts):
-        for (name, own), (_, most) in zip(_shapes(part), usual, strict=True):
-            if own != most:
-                why = f"output `{name}` has shape {list(own)} for this event, and {list(most)} for most of its micro-batch"
-                rejected |= dict.fromkeys(rows[at].tolist(), Rejection("model_rejected", why))
-                break
-        else:
-            kept.append(at)
-    return [parts[at] for at in kept], [rows[at] for at in kept]
 
 
 def _joined(parts: list[Tensors], *, of_one_type: bool) -> dict[str, npt.NDArray[Any]]:

@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.inference.errors import EventRejection, EventsRejected, ModelRejected, NanOutput
-from millstream.inference.executors.interface import Inputs, join_rows, rows_between, rows_of
+from millstream.inference.executors.interface import Inputs, Tensors, join_rows, rows_between, rows_of
+from millstream.inference.executors.output_forms import are_alike, usual_parts
 from millstream.inference.repository import ModelVersion
 from millstream.schemas.arrays import Ints
 
@@ -42,7 +43,7 @@ def run_part(run: Run, inputs: Inputs, rows: Ints, model: ModelVersion) -> Part:
     except ModelRejected as error:
         if len(rows) == 1:
             return Part({}, rows[:0], {int(rows[0]): rejection_of(error, model)})
-    parts: list[Outputs] = []
+    parts: list[Tensors] = []
     kept: list[Ints] = []
     rejected: dict[int, EventRejection] = {}
     middle, end = len(rows) // 2, rows_of(inputs)
@@ -60,6 +61,9 @@ def run_part(run: Run, inputs: Inputs, rows: Ints, model: ModelVersion) -> Part:
             waiting += [(middle, stop), (start, middle)]
     if not parts:
         return Part({}, rows[:0], rejected)
+    if not are_alike(parts):
+        parts, kept, others = usual_parts(parts, kept)
+        rejected |= {row: rejection_of(ModelRejected(why), model) for row, why in others.items()}
     return Part(join_rows(parts), np.concatenate(kept), rejected)
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from millstream.inference.errors import ModelConfigError, ModelRejected, OutOfMemory
 from millstream.inference.executors.interface import Inputs, ModelExecutor, join_rows, rows_between, warm_up
+from millstream.inference.executors.output_forms import are_alike
 from millstream.inference.executors.padding import effect_of_padding
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import blank
@@ -97,7 +98,7 @@ class ByLength:
         return max((size for size in self.batch_sizes if size * length <= MAX_ITEMS), default=self.batch_sizes[0])
 
     def _joined(self, answers: list[dict[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
-        """Join the outputs of all calls. Raises ModelConfigError if their shapes differ."""
+        """Join the outputs of all calls. Raises ModelConfigError if their shapes differ, ModelRejected if their types do."""
         for name in answers[0]:
             shapes = {answer[name].shape[1:] for answer in answers}
             if len(shapes) > 1:
@@ -106,6 +107,8 @@ class ByLength:
                     f"{', '.join(str(list(shape)) for shape in sorted(shapes))}. A prediction takes one shape: pool it in the "
                     f"model, or run all at one length (`length_buckets: [{self.length_buckets[-1]}]`)."
                 )
+        if not are_alike(answers):
+            raise ModelRejected(f"{self._model.place}: outputs of events of another length have another type.")
         return join_rows(answers)
 
     def _warn_of_padding(self) -> None:

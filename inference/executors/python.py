@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from millstream.inference.batch_sizes import batch_sizes_of
@@ -16,6 +15,7 @@ from millstream.inference.errors import ExecutorUnavailable, InferenceError, Mod
 from millstream.inference.executors.error_classification import classify_error, line_of
 from millstream.inference.executors.interface import Tensors, rows_of, warm_up
 from millstream.inference.executors.python_module import ModelModule, place_in
+from millstream.inference.executors.python_outputs import OutputError, as_array
 from millstream.inference.outputs import named
 from millstream.inference.repository import ModelVersion
 
@@ -130,50 +130,16 @@ class PythonExecutor:
                 f"which config.yaml names."
             )
         tensors = {tensor: self._array(tensor, outputs[tensor], events) for tensor in self._outputs}
-        return named(self.model.signature.outputs, tensors, self.model.place)
+        try:
+            return named(self.model.signature.outputs, tensors, self.model.place)
+        except ModelConfigError as error:
+            raise ModelRejected(str(error)) from None
 
     def _array(self, tensor: str, output: object, events: int) -> npt.NDArray[Any]:
         try:
-            # A copy, because the model may reuse the array for the next micro-batch. numpy's own type for texts gives each one as
-            # much memory as the longest, drops zeros at their ends, and makes texts of numbers that stand beside texts.
-            array = np.array(output, object if _begins_with_text(output) else None)
-            if array.dtype.kind in "SU" and not isinstance(output, np.ndarray):
-                array = np.array(output, object)
-        except Exception as error:  # nested lists of different lengths, a tensor on a GPU
-            raise ModelRejected(f"{self.model.place}: output `{tensor}` is no array: {line_of(error)}") from None
-        if array.ndim == 0 or len(array) != events:
-            raise ModelRejected(
-                f"{self.model.place}: output `{tensor}` has shape {list(array.shape)} for {events} events: its first axis "
-                f"must be the event."
-            )
-        if not _fits_a_prediction(array):
-            raise ModelRejected(
-                f"{self.model.place}: output `{tensor}` holds {_content(array)}: a prediction takes float16 to float64, integers "
-                f"that fit in 64 bits with sign, bool and str."
-            )
-        return array
-
-
-def _begins_with_text(output: object) -> bool:
-    """Whether the first item of a list, or of the first of its lists, is a text."""
-    while isinstance(output, list | tuple) and output:
-        output = output[0]
-    return isinstance(output, str)
-
-
-def _fits_a_prediction(array: npt.NDArray[Any]) -> bool:
-    match array.dtype.kind, array.dtype.itemsize:
-        case ("b" | "i" | "U", _) | ("u", 1 | 2 | 4) | ("f", 2 | 4 | 8):
-            return True
-        case "O", _:
-            return all(isinstance(item, str) for item in array.reshape(-1).tolist())
-    return False
-
-
-def _content(array: npt.NDArray[Any]) -> str:
-    if array.dtype.kind != "O":
-        return str(array.dtype)
-    return next(type(item).__name__ for item in array.reshape(-1).tolist() if not isinstance(item, str))
+            return as_array(output, events)
+        except OutputError as error:
+            raise ModelRejected(f"{self.model.place}: output `{tensor}` {line_of(error)}.") from None
 
 
 def _is_away(error: BaseException) -> bool:

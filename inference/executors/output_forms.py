@@ -1,0 +1,97 @@
+"""The types and shapes of outputs, where parts of a micro-batch ran apart: parts of different forms can't be joined."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from millstream.inference.executors.interface import Tensors
+from millstream.schemas.arrays import Ints
+
+_TYPES = {"b": "a boolean", "i": "an integer", "u": "an integer", "f": "a float"}
+_NUMBERS = {"an integer", "a float"}
+
+Form = tuple[tuple[str, str, tuple[int, ...]], ...]
+"""Of each output: name, type of a value and shape of one event."""
+
+
+def are_alike(parts: Sequence[Tensors]) -> bool:
+    """Whether the outputs of these parts can be joined so that each event keeps its values."""
+    first = _form_of(parts[0])
+    if all(_form_of(part) == first for part in parts):
+        return True
+    return len({_form_of(part, numbers=True) for part in parts}) == 1 and _floats_hold_all(parts)
+
+
+def usual_parts(parts: Sequence[Tensors], rows: Sequence[Ints]) -> tuple[list[Tensors], list[Ints], dict[int, str]]:
+    """Take out the parts whose outputs have another form than those of most events.
+
+    Integers count as floats if floats hold them exactly.
+
+    Args:
+        parts: outputs of each part.
+        rows: of the events in each part.
+
+    Returns:
+        the other parts, their rows, and row -> what its event has in place of the usual, for those taken out.
+    """
+    kept, others = _usual(parts, rows, numbers=True)
+    if not _floats_hold_all([parts[at] for at in kept]):
+        kept, others = _usual(parts, rows, numbers=False)
+    refused = {row: why for at, why in others.items() for row in rows[at].tolist()}
+    return [parts[at] for at in kept], [rows[at] for at in kept], refused
+
+
+def _usual(parts: Sequence[Tensors], rows: Sequence[Ints], *, numbers: bool) -> tuple[list[int], dict[int, str]]:
+    """The parts of the form that most events have, and what is odd about each other part."""
+    forms = [_form_of(part, numbers=numbers) for part in parts]
+    events: Counter[Form] = Counter()
+    for form, own_rows in zip(forms, rows, strict=True):
+        events[form] += len(own_rows)
+    usual = events.most_common(1)[0][0]
+    others = {at: _difference(form, usual) for at, form in enumerate(forms) if form != usual}
+    return [at for at in range(len(parts)) if at not in others], others
+
+
+def _form_of(part: Tensors, *, numbers: bool = False) -> Form:
+    """`numbers`: whether integers count as floats."""
+    form = []
+    for name, array in sorted(part.items()):
+        kind = _TYPES.get(array.dtype.kind, "text")
+        form.append((name, "a number" if numbers and kind in _NUMBERS else kind, array.shape[1:]))
+    return tuple(form)
+
+
+def _difference(form: Form, usual: Form) -> str:
+    """What is odd about an event's outputs."""
+    own, most = ({name: (kind, shape) for name, kind, shape in each} for each in (form, usual))
+    for name in most:
+        if name not in own:
+            return f"output `{name}` is missing for this event, and there for most of its micro-batch"
+        (kind, shape), (usual_kind, usual_shape) = own[name], most[name]
+        if kind != usual_kind:
+            return f"output `{name}` is {kind} for this event, and {usual_kind} for most of its micro-batch"
+        if shape != usual_shape:
+            return f"output `{name}` has shape {list(shape)} for this event, and {list(usual_shape)} for most of its micro-batch"
+    return f"the event has the outputs {', '.join(own)}, and most of its micro-batch have {', '.join(most)}"
+
+
+def _floats_hold_all(parts: Sequence[Tensors]) -> bool:
+    """Whether no integer of outputs that are floats in other parts would change as a float."""
+    return all(
+        _are_exact([part[name] for part in parts])
+        for name in parts[0]
+        if len({part[name].dtype.kind == "f" for part in parts}) > 1
+    )
+
+
+def _are_exact(arrays: Sequence[npt.NDArray[Any]]) -> bool:
+    # The largest integer of 64 bits isn't exact, and as a float it is too large to be compared as an integer.
+    return all(
+        bool((np.abs(array.astype(np.float64)) < 2.0**63).all())
+        and np.array_equal(array.astype(np.float64).astype(np.int64), array)
+        for array in arrays
+        if array.dtype.kind in "iu"
+    )

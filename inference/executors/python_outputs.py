@@ -1,0 +1,116 @@
+"""Makes arrays of what a Python model returns, so that no event changes the values of another one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+TAKEN = "a prediction takes float16 to float64, integers that fit in 64 bits with sign, bool and str"
+_KINDS: Sequence[tuple[tuple[type, ...], str]] = (
+    ((bool, np.bool_), "bool"),
+    ((int, np.integer), "int"),
+    ((float, np.floating), "float"),
+    ((str,), "str"),
+)
+
+
+class OutputError(ValueError):
+    """The output is no array that a prediction takes. The text goes on after "output `x`"."""
+
+
+def as_array(output: object, events: int) -> Array:
+    """A copy of an output, because the model may write into it later.
+
+    numpy makes texts of numbers that stand beside texts, numbers of booleans beside numbers, and floats of integers beside
+    floats. So one event would change the others. Therefore values of several types are refused, but for integers beside floats
+    if floats hold them exactly.
+
+    Args:
+        output: what the model returned: an array, or what numpy takes for one, such as a list.
+        events: how many it should have.
+
+    Returns:
+        [events, ...] of float16 to float64, integers of up to 64 bits, bool, str, or object: each a str.
+
+    Raises:
+        OutputError: it is something else.
+    """
+    array = _array_of(output)
+    if array.ndim == 0:
+        raise OutputError(f"is one {type(output).__name__}, not an array or a list with an entry for each event")
+    if array.dtype.kind == "O":
+        array = _of_one_type(array)
+    if len(array) != events:
+        raise OutputError(f"has shape {list(array.shape)} for {events} events: its first axis must be the event")
+    match array.dtype.kind, array.dtype.itemsize:
+        case ("b" | "i" | "U" | "O", _) | ("u", 1 | 2 | 4) | ("f", 2 | 4 | 8):
+            return array
+    raise OutputError(f"holds {array.dtype}: {TAKEN}")
+
+
+def _array_of(output: object) -> Array:
+    """An array that has lost nothing. If it isn't sure of which type the values are, they are objects."""
+    dtype = getattr(output, "dtype", None)
+    # What is masked or missing stands for no value. numpy would give the value behind a mask, and NaN for one that is missing.
+    if isinstance(output, np.ma.MaskedArray) or (hasattr(output, "isna") and not isinstance(dtype, np.dtype)):
+        output = output.tolist() if hasattr(output, "tolist") else output
+    try:
+        return np.array(
+            output, object if isinstance(output, list | tuple) and not _arrays_of_one_type(output) else None
+        )
+    except Exception as error:  # arrays of different lengths, a tensor on a GPU
+        raise OutputError(f"is no array: {error}") from None
+
+
+def _arrays_of_one_type(items: Sequence[object]) -> bool:
+    """Whether these are arrays of numbers. Such a list keeps their type, such as float32."""
+    return all(isinstance(item, np.ndarray) for item in items) and len({item.dtype for item in items}) == 1  # type: ignore[attr-defined]
+
+
+def _of_one_type(array: Array) -> Array:
+    """The array with numpy's type for its values; texts stay objects, which keep zeros at their ends and take less memory."""
+    items = array.reshape(-1).tolist()
+    kinds = {_kind_of(kind) for kind in set(map(type, items))}
+    if kinds == {"str"}:
+        return _checked_texts(array, items)
+    if kinds & {"list", "tuple", "ndarray"}:
+        raise OutputError("has lists of different lengths, or values beside lists: give each event the same shape")
+    if unknown := kinds - {name for _, name in _KINDS}:
+        raise OutputError(f"holds {', '.join(sorted(unknown))}: {TAKEN}")
+    if kinds == {"int", "float"} and all(map(_is_exact, items)):
+        return np.array(items, np.float64).reshape(array.shape)
+    if len(kinds) > 1:
+        raise OutputError(f"holds {' beside '.join(sorted(kinds))}: give all events the same type")
+    if kinds == {"int"}:
+        return _integers(items).reshape(array.shape)
+    return np.array(items).reshape(array.shape)
+
+
+def _kind_of(kind: type) -> str:
+    return next((name for kinds, name in _KINDS if issubclass(kind, kinds)), kind.__name__)
+
+
+def _integers(items: Sequence[int]) -> Array:
+    made = np.array(items)
+    if made.dtype.kind == "i":  # numpy makes floats or uint64 of others
+        return made
+    try:
+        return np.array([int(item) for item in items], np.int64)
+    except OverflowError:
+        raise OutputError(f"holds an integer that is too large: {TAKEN}") from None
+
+
+def _is_exact(number: Any) -> bool:
+    """Whether a float64 holds the number."""
+    return isinstance(number, float | np.floating) or (abs(number) < 2**1023 and float(number) == number)
+
+
+def _checked_texts(array: Array, texts: Sequence[str]) -> Array:
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        raise OutputError("holds a text with half of a character (a lone surrogate): give whole ones") from None
+    return array
