@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -45,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
         args.parser.error(f"{option} selects dead letters. Add --dead-letters, or leave {option} out.")
     if args.dead_letters and args.file != "-":
         args.parser.error(f"--dead-letters takes its events from Kafka, so it takes no file, found {args.file}.")
-    plan = make_plan(read_pipeline(args))
+    with redirect_stdout(sys.stderr):  # what a Python model prints is no answer
+        plan = make_plan(read_pipeline(args))
     if args.dead_letters:
         return _of_dead_letters(plan, args)
     given = given_events(plan.pipeline, args.file, csv=is_csv(args))

@@ -1,8 +1,10 @@
 """Runs events through a pipeline's mapping and model without Kafka, and tells what came of each."""
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,7 +108,8 @@ def _predicted(plan: Plan, block: DecodedBatch, start: int, stop: int, retry: Li
         max_events=plan.executor.max_events,
         allow_nan_outputs=plan.pipeline.model.allow_nan_outputs,
     )
-    outputs, ran, rejected = isolation.run(tensors)
+    with redirect_stdout(sys.stderr):  # what a Python model prints is no answer
+        outputs, ran, rejected = isolation.run(tensors)
     answered_by = outputs.pop(ANSWERED_BY, None)
     models = OpenedModel(plan.model.id, plan.executors).models
     place_of = {row: place for place, row in enumerate(ran.tolist())}

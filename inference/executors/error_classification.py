@@ -58,7 +58,11 @@ def classify_error(error: Exception, place: str) -> InferenceError:
 
 def _own_words(error: BaseException) -> str:
     """The text without the model's code and without a stack of C++, which may contain any word."""
-    text = _STACK.split(str(error), maxsplit=1)[0]
+    try:
+        said = str(error)
+    except Exception as failed:  # a class of the model's own
+        said = f"an exception whose text can't be made: {type(failed).__name__}"
+    text = _STACK.split(said, maxsplit=1)[0]
     if text.startswith("The following operation failed in the TorchScript interpreter"):
         return text.rstrip().rsplit("\n", 1)[-1]
     return text

@@ -194,6 +194,16 @@ def test_rejected_events_say_why_and_their_neighbours_are_predicted(
     )
 
 
+def test_what_a_model_prints_is_no_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = python_service(tmp_path, NOWHERE, "print('loaded'); return {'y': inputs['x'][:, 0]}", with_topics=False)
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"id": "a", "x": 1}\n')
+    assert cli.run(["predict", str(service.file), str(events), "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["outputs"] == {"y": 1.0}
+    assert "loaded" in said.err
+
+
 def test_missing_value_is_told_with_the_option_that_replaces_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,3 +56,12 @@ def test_long_text_keeps_its_beginning_and_its_end() -> None:
     assert line.startswith("begins x")
     assert line.endswith("x ends")
     assert len(line) < 500
+
+
+def test_text_that_cannot_be_made_is_told() -> None:
+    class BrokenError(Exception):
+        def __str__(self) -> str:
+            raise KeyError("detail")
+
+    assert line_of(BrokenError()) == "an exception whose text can't be made: KeyError"
+    assert type(classify_error(BrokenError(), "m")) is ModelRejected
