@@ -97,7 +97,7 @@ class FieldOptions(_Options):
             "tokenizer": self.tokenizer is not None,
         }
         given = [name for name, there in kinds.items() if there]
-        if len(given) > 1:
+        if len(given) > 1 and (given != ["type", "vocabulary"] or self.type != "any"):
             raise ValueError(f"expected one of {', '.join(kinds)}, found {' and '.join(given)}: keep one")
         if self.unknown is not None and self.vocabulary is None:
             raise ValueError("`unknown` is the index of values that the `vocabulary` lacks, and stands beside it")

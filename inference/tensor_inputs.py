@@ -132,7 +132,8 @@ def _conversion(entry: InputMapping, options: FieldOptions, place: Place, folder
                 f"{place('unknown')}: `unknown: missing` makes other values missing ones: expected `missing` beside it, such as "
                 "`missing: nan`, found none."
             )
-        return Conversion(Vocabulary(entries, options.unknown, source), missing)
+        leaf = "scalar" if options.type is None else "mixed"
+        return Conversion(Vocabulary(entries, options.unknown, source, leaf), missing)
     missing = _missing(options.missing, entry.dtype, place("missing"))
     if options.time is not None or options.part is not None:
         return Conversion(_time(entry.dtype, options, place), missing)

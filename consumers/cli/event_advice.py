@@ -223,7 +223,10 @@ def _without_type(path: str, use: Conversion) -> str:
             also = " For numbers of seconds, also written as text, write `type: any` in place of `time`."
         return f"{path}: {_ONE_FORM}{also}"
     if isinstance(use.converter, Vocabulary):
-        return f"{path}: a vocabulary takes texts and whole numbers only. Let the producer send these."
+        return (
+            f"{path}: a vocabulary takes texts and whole numbers. With `type: any` beside it, it takes other numbers, true and "
+            "false, too, if it has their texts, such as `true` (`millstream docs models#vocabularies`)."
+        )
     if use.splitter is not None:
         return f"{path}: a tokenizer takes texts only. Let the producer send text."
     return ""

@@ -100,7 +100,7 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
     name = "".join(allowed)[:MAX_NAME]
     events = sample.events
     found = survey(events)
-    event_id, event_time = event_id_of(found, len(events)), event_time_of(found)
+    event_id, event_time = event_id_of(found, len(events)), event_time_of(found, len(events))
     no_id = why_no_event_id(found, len(events))
     taken = [one.options["field"] for one in (event_id, event_time) if one is not None]
     inputs = inputs_of(model, found, len(events), taken)

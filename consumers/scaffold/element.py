@@ -36,7 +36,7 @@ def element(one: Found, dtype: str, events: int) -> FieldGuess:
     elif one.kind == "text":
         options["vocabulary"] = one.categories
         why.append(f"{VOCABULARY_OF_SAMPLE}; `unknown` can name the index of other values")
-    why += _doubts(one, dtype)
+    why += _doubts(one, dtype, is_category="vocabulary" in options)
     if one.events < events:
         options |= {} if "vocabulary" in options else {"missing": MISSING[dtype]}
         why.append(lacking(one, options.get("missing"), events))
@@ -101,14 +101,16 @@ def type_of(one: Found, dtype: str) -> dict[str, Any]:
     return {"type": "int"} if one.kind == "int" and dtype == "bool" else {}
 
 
-def _doubts(one: Found, dtype: str) -> Iterator[str]:
+def _doubts(one: Found, dtype: str, *, is_category: bool) -> Iterator[str]:
     """What speaks against the field as it is."""
     if dtype == "string" and one.kind != "text":
         yield "its values become texts, as JSON writes them"
         return
     if one.time_format and one.is_numeric:
         yield f"its values look like times: `time: {one.time_format}, as: hour` makes the hour of each"
-    if one.differing:
+    if one.differing and is_category:
+        yield from _no_entries(one)
+    elif one.differing:
         yield differing_times(one) if dtype != "string" and one.time_format == "iso8601" else differing(one)
     if dtype != "string":
         yield from malformed(one)
@@ -133,9 +135,21 @@ def malformed(one: Found) -> Iterator[str]:
 def differing(one: Found) -> str:
     """How many values have another type than most, and what becomes of their events."""
     return (
-        f"{_others(one)}, unless `type: any` stands beside the field, which takes numbers and texts of numbers, or a "
-        "`vocabulary`"
+        f"{_others(one)}, unless `type: any` stands beside the field, which takes numbers and texts of numbers; beside a "
+        "`vocabulary`, it takes any"
     )
+
+
+def _no_entries(one: Found) -> Iterator[str]:
+    """What becomes of the values that the vocabulary of the sample's texts has no entries for, because they are no texts."""
+    total = one.kinds.total()
+    if whole := one.kinds["int"]:
+        yield f'{whole} of {total} values are whole numbers: the vocabulary needs their texts, such as "7"'
+    if refused := total - whole - one.kinds["text"]:
+        yield (
+            f"{refused} of {total} values are neither texts nor whole numbers: these events become dead letters "
+            '(`undecodable`), unless `type: any` stands beside the vocabulary, and it has their texts, such as "true"'
+        )
 
 
 def differing_times(one: Found) -> str:

@@ -15,7 +15,7 @@ from millstream.consumers.scaffold.element import (
 )
 from millstream.consumers.scaffold.guesses import DEFAULT_MAX_LENGTH, OPEN, FieldGuess, InputGuess
 from millstream.consumers.scaffold.model_file import ModelFile, ModelInput
-from millstream.consumers.scaffold.open_inputs import fits, related, with_hints
+from millstream.consumers.scaffold.open_inputs import fits, likely, related, with_hints
 from millstream.consumers.scaffold.own_fields import last_name
 from millstream.consumers.scaffold.survey import Found
 from millstream.consumers.scaffold.texts import entry_text
@@ -30,6 +30,7 @@ NO_LIST = (
 )
 NOT_NAMED = "no list has the input's name"
 MAX_LISTS = 5  # that are named as possible ones
+MAX_LEFT = 10  # fields that fill nothing, and are named as possible ones
 MAX_OPEN = 8  # elements of an input that the user must fill, one by one
 _TIME_PARTS = {
     **{name: name for name in ("hour", "weekday", "day", "month")},
@@ -45,17 +46,18 @@ def inputs_of(model: ModelFile, found: Mapping[str, Found], events: int, taken: 
     free = {path: one for path, one in found.items() if path not in taken and not one.is_nested}
     inputs = model.inputs or [ModelInput(PLACEHOLDER, "float32", (None,))]
     named = {entry.tensor: _named(entry.tensor, list(free.values())) for entry in inputs}
-    guessed: list[InputGuess] = []
-    for entry in inputs:
+    guessed: dict[str, InputGuess] = {}
+    for entry in sorted(inputs, key=lambda entry: entry.dtype != "bool"):  # other inputs take booleans, too
         of_others = {one.path for tensor, one in named.items() if one is not None and tensor != entry.tensor}
         left = {path: found for path, found in free.items() if path not in of_others}
         part = None if named[entry.tensor] else _part_of_time(entry, list(found.values()), events, taken)
         part = part or (None if named[entry.tensor] else _mask(entry, inputs))
         one = part or _input(entry, left, events, stated=bool(model.inputs))
-        guessed.append(one)
+        guessed[entry.tensor] = one
         for used in () if part else one.fields:  # a field seldom fills two inputs, but each part of a time may
             free.pop(used.options["field"], None)
-    return with_hints(_side_by_side(guessed, found), list(found.values()), list(free.values()), events)
+    in_order = [guessed[entry.tensor] for entry in inputs]
+    return with_hints(_side_by_side(in_order, found), list(found.values()), list(free.values()), events)
 
 
 def _side_by_side(guessed: Sequence[InputGuess], found: Mapping[str, Found]) -> list[InputGuess]:
@@ -158,11 +160,9 @@ def _list(
 
 def _items_fit(one: Found, dtype: str) -> bool:
     """Whether the items of a list may fill elements of this type: as they are, or texts as indices of a vocabulary."""
-    if not is_index(dtype):
+    if fits(one, dtype) or not is_index(dtype):
         return fits(one, dtype)
-    if fits(one, dtype):
-        return one.kind != "number" or all(float(value).is_integer() for value in one.values)
-    return one.varies and one.shows_vocabulary and not one.is_code
+    return one.kind == "text" and one.varies and one.shows_vocabulary and not one.is_code
 
 
 def _filled_by(one: Found, entry: ModelInput, options: dict[str, Any], reasons: list[str], events: int) -> InputGuess:
@@ -229,26 +229,36 @@ def _scalars(
             f"mask of another input, write `mask: true` in place of both, and there `max_length: {width}` in place of `shape`"
         )
         return InputGuess(entry.tensor, entry.dtype, [OPEN], {"shape": [size or 1 for size in entry.shape]}, True, why)
-    chosen = fitting[:width]
+    usual = likely(entry.dtype, list(found.values()), events)
+    if width is not None and len(usual) < width:
+        usual = fitting
+    chosen = usual[:width]
     fields = [element(one, entry.dtype, events) for one in chosen]
     fields += [OPEN] * ((width or 0) - len(fields))
-    left = [entry_text(element(one, entry.dtype, events).options) for one in fitting[len(chosen) :]]
+    left = sorted((one for one in fitting if one not in chosen), key=lambda one: -one.events)
     why = "the fields must stand in the order in which the model was trained"
     if left:
-        why += f"; these fields fit, too: {', '.join(left)}"
+        named = ", ".join(entry_text(element(one, entry.dtype, events).options) for one in left[:MAX_LEFT])
+        more = f" and {len(left) - MAX_LEFT} more" if len(left) > MAX_LEFT else ""
+        why += f"; these fields fit, too: {named}{more}"
     if not stated:
         why = f"the file doesn't say which inputs the model has; {why}"
     return InputGuess(entry.tensor, entry.dtype, fields, {}, False, why)
 
 
 def _named(name: str, found: Sequence[Found]) -> Found | None:
-    """The field with the input's name: first exactly, then without regard to case and separators."""
+    """The field with the input's name: first exactly, then without regard to case and separators.
+
+    Of several, it is the one that most events have: in a change event, `after.amount` rather than `before.amount`.
+    """
     plain = _plain(name)
     ways: list[Callable[[str], bool]] = [
-        lambda path: name in (path, last_name(path)),
+        lambda path: name == path,
+        lambda path: name == last_name(path),
         lambda path: plain in (_plain(path), _plain(last_name(path))),
     ]
-    return next((one for is_named in ways for one in found if is_named(one.path)), None)
+    named = ([one for one in found if is_named(one.path)] for is_named in ways)
+    return next((max(alike, key=lambda one: one.events) for alike in named if alike), None)
 
 
 def _plain(text: str) -> str:

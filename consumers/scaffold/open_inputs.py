@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from millstream.consumers.scaffold.element import MISSING, element
+from millstream.consumers.scaffold.element import MISSING, element, is_index
 from millstream.consumers.scaffold.guesses import OPEN, FieldGuess, InputGuess
 from millstream.consumers.scaffold.own_fields import is_id, last_name
 from millstream.consumers.scaffold.survey import Found
@@ -34,7 +34,7 @@ def with_hints(
     alone = [entry for entry in guessed if entry.fields == [OPEN] and not entry.is_list]
     made = []
     for entry in guessed:
-        fitting = [*_fitting(entry.dtype, free, events), *_items_alike(entry, free)]
+        fitting = [*likely(entry.dtype, free, events), *_items_alike(entry, free)]
         if [entry] == alone and len(fitting) == 1 and not fitting[0].is_list:
             guess = element(fitting[0], entry.dtype, events)
             why = "; ".join(filter(None, ["no field has the input's name, and only this one fits", guess.why]))
@@ -45,7 +45,7 @@ def with_hints(
     return made
 
 
-def _fitting(dtype: str, free: Sequence[Found], events: int) -> list[Found]:
+def likely(dtype: str, free: Sequence[Found], events: int) -> list[Found]:
     """The fields that may fill an element as they are."""
     # A field that most events lack is hardly the one that a model needs.
     usual = [one for one in free if 2 * one.events >= events and not one.is_list and fits(one, dtype)]
@@ -140,4 +140,6 @@ def fits(one: Found, dtype: str) -> bool:
     if dtype == "bool":
         return one.kind == "bool"
     # A number that looks like a time, and a name of an ID, are hardly features.
-    return (one.is_numeric or one.is_numeric_text or one.kind == "bool") and not one.time_format and not is_id(one.path)
+    if one.time_format or is_id(one.path) or (is_index(dtype) and not one.is_whole):
+        return False
+    return one.is_numeric or one.is_numeric_text or one.kind == "bool"

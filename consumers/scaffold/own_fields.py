@@ -1,5 +1,6 @@
 """Guesses which fields of the events are their ID and their time. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 from millstream.consumers.scaffold.element import differing_times, malformed
@@ -16,6 +17,7 @@ TIME_NAMES = (
     "occurred_at",
     "created_at",
 )  # and names that end in _at or _time
+_UNIT = re.compile("_(s|ms|us)$")
 _MAX_NAMED = 3  # fields that are named as possible IDs
 
 
@@ -62,18 +64,27 @@ def _differs(one: Found, events: int) -> bool:
     )
 
 
-def event_time_of(found: Mapping[str, Found]) -> FieldGuess | None:
-    """The field that says when an event happened: by its name, or the only one of which all values are times as text."""
+def event_time_of(found: Mapping[str, Found], events: int) -> FieldGuess | None:
+    """The field that says when an event happened: by its name, or the only one of which all values are times as text.
+
+    Fields that all events have come first.
+    """
     fitting = [one for one in found.values() if one.time_format and _is_time(one.path)]
     texts = [
         one for one in found.values() if one.time_format == "iso8601" and not one.is_list and not any(malformed(one))
     ]
-    best = min(fitting, key=lambda one: _rank(one.path, TIME_NAMES), default=texts[0] if len(texts) == 1 else None)
+    best = min(
+        fitting,
+        key=lambda one: (one.events < events, _rank(_unit_off(one.path), TIME_NAMES)),
+        default=texts[0] if len(texts) == 1 else None,
+    )
     if best is None:
         return None
     only = "" if fitting else ", and no other field's do"
     why = f"its values look like {best.time_format}{only}"
     others = [differing_times(best)] if best.differing else []
+    if best.events < events:
+        others.append(f"{events - best.events} of {events} events lack it, and their time is that of their records")
     return FieldGuess({"field": best.path, "format": best.time_format}, "; ".join([why, *others, *malformed(best)]))
 
 
@@ -83,8 +94,13 @@ def is_id(path: str) -> bool:
     return last in ID_NAMES or last.endswith(("_id", "uuid")) or last_name(path).endswith("Id")
 
 
+def _unit_off(path: str) -> str:
+    """The path without the unit at its end, such as that of `ts_ms`."""
+    return _UNIT.sub("", path)
+
+
 def _is_time(path: str) -> bool:
-    last = last_name(path).lower()
+    last = last_name(_unit_off(path)).lower()
     return last in TIME_NAMES or last.endswith(("_at", "_time", "time", "date", "timestamp"))
 
 

@@ -25,6 +25,7 @@ FEW_TEXTS = 10  # different texts, up to which even a sample in which each stand
 MAX_FILE_NAME = 50  # characters of a vocabulary file's name in a hint, without its ending
 MAX_HINTED = 6  # entries of a vocabulary that a hint lists
 _DIGITS = re.compile(r"[0-9]+", re.ASCII)
+_WHOLE = re.compile(r"-?[0-9]+", re.ASCII)
 _CODE_DIGITS = 4  # that all values have, from which digits are a code rather than a number
 _FIRST_TIME = datetime(2000, 1, 1, tzinfo=UTC).timestamp()
 _LAST_TIME = datetime(2100, 1, 1, tzinfo=UTC).timestamp()
@@ -73,6 +74,13 @@ class Found:
     def is_numeric(self) -> bool:
         """Whether all values are numbers."""
         return self.kind in {"int", "number"}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a tensor of ints takes all values as they are: booleans, and whole numbers, also as texts of digits."""
+        if self.kind == "text":
+            return all(_WHOLE.fullmatch(text.strip()) for text in self.values)
+        return self.kind == "bool" or (self.is_numeric and all(float(value).is_integer() for value in self.values))
 
     @property
     def is_numeric_text(self) -> bool:

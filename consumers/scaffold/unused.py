@@ -12,6 +12,7 @@ MAX_LISTED = 20
 def unused(found: Mapping[str, Found], used: Collection[str], events: int) -> Iterator[str]:
     """One line for people per field that is not in `used`, up to MAX_LISTED."""
     left = [one for path, one in found.items() if path not in used and not _is_empty_parent(one, found)]
+    left.sort(key=lambda one: 2 * one.events < events)  # what few events have comes last, such as the keys of a map
     for one in left[:MAX_LISTED]:
         hints = "; ".join(_hints(one, events))
         yield f"{one.path}: {hints}" if hints else one.path

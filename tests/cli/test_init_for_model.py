@@ -1204,3 +1204,70 @@ def test_list_is_taken_if_its_name_is_like_the_inputs_else_left_to_the_user(tmp_
     config = unsure(other, [("w", TensorProto.FLOAT, ["n"])], events)
     assert "several lists fit, and none has the input's name: write one of sizes[], weights[]" in config
     assert "    field: TODO\n" in config
+
+
+def change_events() -> list[dict[str, object]]:
+    """As Debezium writes them: `before` is null in half of them, `after` in one of ten."""
+    rows = [{"amount": number, "created_at": f"2026-02-01T10:00:{number:02d}Z"} for number in range(20)]
+    return [
+        {
+            "op": "c" if number % 2 else "u",
+            "before": None if number % 2 else row,
+            "after": row if number % 10 else None,
+            "source": {"ts_ms": 1769940000000 + number},
+            "ts_ms": 1769940001000 + number,
+        }
+        for number, row in enumerate(rows)
+    ]
+
+
+def test_field_that_more_events_have_is_taken(tmp_path: Path) -> None:
+    file = model(tmp_path / "m.onnx", [("amount", TensorProto.FLOAT, [1])])
+    pipeline, config = made(tmp_path / "changes", "--model", file, "--sample", write_events(tmp_path, change_events()))
+    assert config["inputs"][0]["fields"][0]["field"] == "after.amount"
+    assert pipeline["input"]["event_time"] == "ts_ms"
+    assert "event_time_format" not in pipeline["input"], "milliseconds are the default"
+
+
+def test_fractions_fill_no_tensor_of_ints(tmp_path: Path) -> None:
+    events = [{"humidity": f"{number}.5", "load": number + 0.5} for number in range(4)]
+    config = unsure(tmp_path, [("seq", TensorProto.INT64, [1])], events)
+    assert "no field of the sample fits as it is" in config
+
+
+def test_booleans_are_left_to_the_tensor_that_takes_nothing_else(tmp_path: Path) -> None:
+    events = [{"a": number, "online": number % 2 == 0, "b": number / 2, "on": number > 1} for number in range(4)]
+    inputs = [("num", TensorProto.FLOAT, [2]), ("flags", TensorProto.BOOL, [2])]
+    _, config = made(
+        tmp_path / "flags", "--model", model(tmp_path / "m.onnx", inputs), "--sample", write_events(tmp_path, events)
+    )
+    found = {entry["tensor"]: [field["field"] if isinstance(field, dict) else field for field in entry["fields"]]
+             for entry in config["inputs"]}  # fmt: skip
+    assert found == {"num": ["a", "b"], "flags": ["online", "on"]}
+
+
+def test_keys_of_a_map_that_few_events_have_come_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = [{"attrs": {f"exp{number}": number}, "x": number, "version": 1, "y": number / 2} for number in range(30)]
+    file = model(tmp_path / "m.onnx", [("X", TensorProto.FLOAT, [2])])
+    _, config = made(tmp_path / "maps", "--model", file, "--sample", write_events(tmp_path, events))
+    assert config["inputs"][0]["fields"] == ["x", "y"]
+    text = (tmp_path / "maps/models/maps/1/config.yaml").read_text()
+    assert "these fields fit, too: version, " in text
+    assert " and 21 more" in text
+    lines = capsys.readouterr().out.splitlines()
+    listed = lines[lines.index("These fields of the events fill no input:") + 1 :]
+    assert listed[0].startswith("- version")
+
+
+def test_values_that_a_vocabulary_does_not_take_are_told_with_what_takes_them(tmp_path: Path) -> None:
+    values = ["yes", "no", "yes", "no", "yes", True, 1, 0.5]
+    events = [{"new": value} for value in values]
+    folder = tmp_path / "mixed"
+    file = model(tmp_path / "m.onnx", [("new", TensorProto.INT64, [1])])
+    made(folder, "--model", file, "--sample", write_events(tmp_path, events))
+    config = (folder / "models/mixed/1/config.yaml").read_text()
+    assert '1 of 8 values are whole numbers: the vocabulary needs their texts, such as "7"' in config
+    assert (
+        "2 of 8 values are neither texts nor whole numbers: these events become dead letters (`undecodable`), unless "
+        in config
+    )

@@ -376,7 +376,11 @@ TO_NUMBERS = "`type: any` beside the field takes numbers, true and false, also a
             "x: a time has one form in all events",
         ),
         ('{field: "i[0].x", time: iso8601}', {"i": [{"x": 1}]}, "i[].x: a time has one form in all events"),
-        ("{field: x, vocabulary: [a, b]}", {"x": 1.5}, "x: a vocabulary takes texts and whole numbers only"),
+        (
+            "{field: x, vocabulary: [a, b]}",
+            {"x": 1.5},
+            "x: a vocabulary takes texts and whole numbers. With `type: any`",
+        ),
         ("{field: y, missing: 0}", {"id": 1.5}, "id: `input.event_id` has no option `type`"),
     ],
 )

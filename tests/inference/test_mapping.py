@@ -70,6 +70,7 @@ def test_path_alone_is_taken_as_it_is(tmp_path: Path) -> None:
         ("vocabulary: [no, se, 7]", "int64", "string", "7", 2),
         ("vocabulary: ['no', se, 7], unknown: 0", "int64", "int64", 8, 0),
         ("vocabulary: words.txt", "int64", "string", "two", 1),
+        ("vocabulary: [no, 'true', '0.5'], type: any", "int64", "mixed", "true", 1),
         ("vocabulary: [se, dk], unknown: missing, missing: nan", "float32", "string", "fi", math.nan),
         ("vocabulary: [se, dk], unknown: missing, missing: 7", "int64", "string", "fi", 7),
         ("missing: 1.50", "float32", "float64", None, 1.5),
