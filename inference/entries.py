@@ -30,9 +30,10 @@ def read_entries(given: Entries, folder: Path, place: str, *, empty_text: bool =
         )
     for entry in given:
         if isinstance(entry, bool) or not isinstance(entry, str | int):
-            raise ModelConfigError(
-                f"{place}: expected texts or whole numbers, found {shown(entry)}. Put a text such as no in quotes."
-            )
+            advice = "Put a text such as no in quotes."
+            if isinstance(entry, float) and entry.is_integer():
+                advice = f"Write {int(entry)}: pandas makes floats of whole numbers where one is missing, but events have these."
+            raise ModelConfigError(f"{place}: expected texts or whole numbers, found {shown(entry)}. {advice}")
     return _checked([str(entry) for entry in given], place, "entry", empty_text=empty_text)
 
 

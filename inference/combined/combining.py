@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from millstream.inference.combined.output_types import plain
 from millstream.inference.errors import ModelConfigError
 
 Array = npt.NDArray[Any]
@@ -89,6 +90,7 @@ def _output(source: Source, answers: Mapping[str, Mapping[str, Array]], step: st
 
 def _alike(source: Source, arrays: Sequence[Array], kinds: str, wanted: str) -> Sequence[Array]:
     """The arrays, after a check that they can be combined."""
+    arrays = [plain(array) for array in arrays]
     for (step, name), array in zip(source.outputs, arrays, strict=True):
         if array.dtype.kind not in kinds:
             raise ModelConfigError(

@@ -27,6 +27,7 @@ class OutputTypes:
     def unified(self, outputs: Outputs, model: ModelVersion) -> Outputs:
         """A model's outputs in the common types. Raises ModelConfigError: the model has other outputs."""
         known = self._known
+        outputs = {name: plain(output) for name, output in outputs.items()}
         for name, output in outputs.items():
             if known.get(name) != (output.dtype, output.shape[1:]):
                 break
@@ -74,6 +75,11 @@ class OutputTypes:
                 f"Give the models outputs of one type, or run them in two pipelines."
             )
         return np.result_type(dtype, own_dtype), shape
+
+
+def plain(output: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The output, without a second axis of one element: a prediction has a plain value of either."""
+    return output.reshape(len(output)) if output.shape[1:] == (1,) else output
 
 
 def _trait(output: npt.NDArray[Any]) -> tuple[npt.DTypeLike, tuple[int, ...]]:

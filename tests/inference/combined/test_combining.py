@@ -95,3 +95,9 @@ def test_outputs_that_do_not_fit_are_named(combination: str, columns: list[Any],
 def test_output_that_is_missing_is_named() -> None:
     with pytest.raises(ModelConfigError, match=r"expected an output of step s0 \(z\), found s0.y. Name one of them."):
         combined(source(None, 1), {"s0": {"z": np.zeros(1)}})
+
+
+@pytest.mark.parametrize("way", ["mean", "vote"])
+def test_one_value_per_event_is_the_same_in_either_shape(way: str) -> None:
+    flat, column = np.array([1, 3]), np.array([[1], [3]])
+    assert combined(source(way, 2), answers([flat, column])).tolist() == [1, 3]

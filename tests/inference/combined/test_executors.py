@@ -282,6 +282,13 @@ def test_outputs_that_differ_between_models_are_refused() -> None:
         def run(self, inputs: Tensors) -> dict[str, Array]:
             return {"y": np.zeros((len(inputs["x"]), 2))}
 
+    class Column(Scaling):
+        def run(self, inputs: Tensors) -> dict[str, Array]:
+            return {"y": np.zeros((len(inputs["x"]), 1))}
+
+    members = [member("m", Scaling(1), types=(types := OutputTypes())), member("column", Column(1), types=types)]
+    RouteExecutor(members, ByValue("f", "key", {}, 0)).answer_blank()  # one value per event is the same in either shape
+
     class Text(Scaling):
         def run(self, inputs: Tensors) -> dict[str, Array]:
             return {"y": np.array(["yes"] * len(inputs["x"]))}
