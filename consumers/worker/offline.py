@@ -16,7 +16,9 @@ from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.records import Records
 from millstream.consumers.resilience.limited_retry import LimitedRetry
 from millstream.consumers.worker.plan import Plan
-from millstream.inference.executors.interface import ANSWERED_BY, rows_between
+from millstream.inference.combined.member_inputs import UNFIT
+from millstream.inference.combined.version import CombinedVersion
+from millstream.inference.executors.interface import ANSWERED_BY, Inputs, rows_between
 from millstream.inference.executors.opened import OpenedModel
 from millstream.inference.model_id import ModelId
 from millstream.inference.ragged import Ragged
@@ -117,11 +119,12 @@ def _predicted(plan: Plan, block: DecodedBatch, start: int, stop: int, retry: Li
     stated = (
         plan.pipeline.input.event_id is not None
     )  # otherwise the IDs name places in a topic, which these events have not
+    unfilled = _unfilled(plan, tensors, stop - start)
     for row in range(stop - start):
         features = {
             entry.tensor: _features(entry, tensors[entry.tensor], row)
             for entry in plan.model.signature.inputs
-            if not entry.mask
+            if not entry.mask and entry.tensor not in unfilled[row]
         }
         found = {name: _value(array[place_of[row]]) for name, array in outputs.items()} if row in place_of else {}
         event = _included(plan, block, start + row) if row in place_of else {}
@@ -130,6 +133,15 @@ def _predicted(plan: Plan, block: DecodedBatch, start: int, stop: int, retry: Li
             block.ids[start + row] if stated else None, features, found, event, model, rejected.get(row)
         )
     return told
+
+
+def _unfilled(plan: Plan, tensors: Inputs, events: int) -> list[set[str]]:
+    """For each event, the tensors that hold nothing of it, because it lacks the fields of a model that others run on."""
+    combination = plan.model.combination if isinstance(plan.model, CombinedVersion) else None
+    if combination is None or UNFIT not in tensors:
+        return [set()] * events
+    inputs = combination.inputs
+    return [inputs.unfilled(why) for why in tensors[UNFIT]]
 
 
 def _included(plan: Plan, block: DecodedBatch, event: int) -> dict[str, Any]:

@@ -38,6 +38,15 @@ class CombinedInputs:
         """All inputs."""
         return tuple(entry for unit in self.units for entry in unit.inputs)
 
+    def unfilled(self, why: Sequence[str | None]) -> set[str]:
+        """The tensors of models that an event can't run on, because it lacks their fields. `why`: its row of `UNFIT`."""
+        return {
+            entry.tensor
+            for unit in self.units
+            if unit.columns and all(why[column] is not None for column in unit.columns)
+            for entry in unit.inputs
+        }
+
     def fill(self, table: Table, *, allow_nan: bool, event_times: Ints | None = None) -> Features:
         """Turn a table of events into tensors, as `to_tensors` does.
 

@@ -99,6 +99,11 @@ def test_route_gives_each_event_of_json_its_own_mapping(
     assert cli.run(["predict", str(service.file), str(file), "--json"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(one["event_id"], one["outputs"]["y"]) for one in found] == [("before", 3.0), ("after", 5.0)]
+    if schema is None and "amount" not in condition:  # else the other mapping has a value, or the rule shows it
+        shown = [list(one["features"].values()) for one in found]
+        assert {"amount": 2.5} in shown[1]
+        assert {"x": 1.5} in shown[0]
+        assert all({"amount", "x"} - {*fields} for fields in ({name for one in each for name in one} for each in shown))
     file.write_text(f"{json.dumps(events[0])}\n" * 2, encoding="utf-8")
     assert cli.run(["predict", str(service.file), str(file)]) == 0
     said = capsys.readouterr().err
