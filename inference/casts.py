@@ -35,11 +35,11 @@ _COLUMNS: dict[EventType, tuple[str, ...]] = {
 _AS_JSON = "(as in JSON: no leading zeros, no plus sign)"
 _EXPECTED = {
     ("any", "number"): f"a number, true or false, or text with a number, such as 33.5 {_AS_JSON}",
-    ("any", "int"): f"a whole number, true or false, or text with a whole number, such as 33 {_AS_JSON}",
+    ("any", "int"): f"a whole number of 64 bits, true or false, or text with one, such as 33 {_AS_JSON}",
     ("any", "boolean"): "true, false, 1 or 0, also as text",
     ("any", "text"): "a text, a number, or true or false",
     ("text", "number"): f"text with a number, such as 33.5 {_AS_JSON}",
-    ("text", "int"): f"text with a whole number, such as 33 {_AS_JSON}",
+    ("text", "int"): f"text with a whole number of 64 bits, such as 33 {_AS_JSON}",
     ("text", "boolean"): "one of the texts true, false, 1 and 0",
     ("number", "int"): "a whole number of 64 bits",
     ("number", "boolean"): "0 or 1",

@@ -17,7 +17,7 @@ from millstream.consumers.scaffold.guesses import are_open, guesses
 from millstream.consumers.scaffold.imported_files import imported_beside
 from millstream.consumers.scaffold.inspection import look_at
 from millstream.consumers.scaffold.model_file import ModelFile
-from millstream.consumers.scaffold.own_fields import event_id_of, event_time_of, why_no_event_id
+from millstream.consumers.scaffold.own_fields import event_id_of, event_time_of, why_no_event_id, why_no_event_time
 from millstream.consumers.scaffold.survey import survey
 from millstream.consumers.scaffold.texts import config_text, pipeline_text, vocabulary_files
 from millstream.consumers.scaffold.unused import unused
@@ -132,7 +132,7 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
     print(f"Look at these guesses, in pipeline.yaml and in models/{name}/1/{CONFIG_FILE}:")
     for option, found_one, none in (
         ("event_id", event_id, f"none taken: {no_id}"),
-        ("event_time", event_time, "none found"),
+        ("event_time", event_time, f"none taken: {why_no_event_time(found)}"),
     ):
         told = none if found_one is None else f"{found_one.options['field']}: {found_one.why}"
         print(f"- input.{option}: {told}")

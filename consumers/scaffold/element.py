@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from millstream.consumers.scaffold.guesses import FieldGuess
 from millstream.consumers.scaffold.survey import Found
 from millstream.inference.mapping import PLACEHOLDER
@@ -106,6 +108,8 @@ def _doubts(one: Found, dtype: str, *, is_category: bool) -> Iterator[str]:
     if dtype == "string" and one.kind != "text":
         yield "its values become texts, as JSON writes them"
         return
+    if dtype == "float32" and any(isinstance(value, int) and float(np.float32(value)) != value for value in one.values):
+        yield "float32 doesn't hold all of its whole numbers exactly, so it may be an ID rather than a feature"
     if one.time_format and one.is_numeric:
         yield f"its values look like times: `time: {one.time_format}, as: hour` makes the hour of each"
     if one.differing and is_category:

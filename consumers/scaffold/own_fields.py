@@ -88,6 +88,17 @@ def event_time_of(found: Mapping[str, Found], events: int) -> FieldGuess | None:
     return FieldGuess({"field": best.path, "format": best.time_format}, "; ".join([why, *others, *malformed(best)]))
 
 
+def why_no_event_time(found: Mapping[str, Found]) -> str:
+    """Why no field is taken as the time, and which ones may be it although they aren't called like one."""
+    times = [one for one in found.values() if one.time_format]
+    why = "no field is called like a time and has values that look like times"
+    if not times:
+        return why
+    named = ", ".join(entry_text({"field": one.path}) for one in times[:_MAX_NAMED])
+    more = f" and {len(times) - _MAX_NAMED} more" if len(times) > _MAX_NAMED else ""
+    return f"{why}. Values of other fields do: {named}{more}. If one of them says when an event happened, write it as event_time"
+
+
 def is_id(path: str) -> bool:
     """Whether a field is called like an ID."""
     last = last_name(path).lower()
@@ -101,7 +112,8 @@ def _unit_off(path: str) -> str:
 
 def _is_time(path: str) -> bool:
     last = last_name(_unit_off(path)).lower()
-    return last in TIME_NAMES or last.endswith(("_at", "_time", "time", "date", "timestamp"))
+    is_called_so = last in TIME_NAMES or last.endswith(("_at", "_time", "time", "date", "timestamp"))
+    return is_called_so or last_name(path).endswith("At")
 
 
 def _rank(path: str, names: Sequence[str]) -> tuple[int, int]:

@@ -123,7 +123,10 @@ def test_features_of_a_view_are_joined(tmp_path: Path, feast: Runner, shop: Path
     assert [one["features"]["vector"] for one in found[:3]] == [[1.0, 2.0, 0.0], [3.0, 4.0, 0.0], [0.0, 0.0, 0.0]]
     for one in found[3:]:
         assert one["reason"] == "unfit"
-        assert "field `id`: expected text with a whole number, such as 33 (as in JSON: no leading zeros" in one["error"]
+        assert (
+            "field `id`: expected text with a whole number of 64 bits, such as 33 (as in JSON: no leading zeros"
+            in one["error"]
+        )
         assert "for the join key customer_id, found " in one["error"]
 
 

@@ -1271,3 +1271,32 @@ def test_values_that_a_vocabulary_does_not_take_are_told_with_what_takes_them(tm
         "2 of 8 values are neither texts nor whole numbers: these events become dead letters (`undecodable`), unless "
         in config
     )
+
+
+def test_times_under_other_names_and_numbers_like_ids_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = [
+        {
+            "account": 2**53 + number,
+            "began": f"2026-02-0{number}T10:00:00Z",
+            "left": 1769940000 + number,
+            "ended": "2026-03-01",
+        }
+        for number in range(1, 5)
+    ]
+    file = model(tmp_path / "m.onnx", [("account", TensorProto.FLOAT, [1])])
+    made(tmp_path / "times", "--model", file, "--sample", write_events(tmp_path, events))
+    said = capsys.readouterr().out
+    assert "Values of other fields do: began, left, ended. If one of them says when an event happened, write it" in said
+    assert "account: float32 doesn't hold all of its whole numbers exactly, so it may be an ID" in said
+
+
+def test_time_in_camel_case_is_the_events_time(tmp_path: Path) -> None:
+    events = [
+        {"total": number, "orderedAt": f"2026-02-0{number}T10:00:00Z", "due": "2026-03-01T10:00:00Z"}
+        for number in (1, 2, 3)
+    ]
+    file = model(tmp_path / "m.onnx", [("total", TensorProto.FLOAT, [1])])
+    pipeline, _ = made(tmp_path / "camel", "--model", file, "--sample", write_events(tmp_path, events))
+    assert pipeline["input"]["event_time"] == "orderedAt"

@@ -346,7 +346,7 @@ def test_decoded_columns_are_left_as_they_are() -> None:
             for cast, text, needs in (
                 (Cast("text", "number"), "0012.50", "text with a number, such as 33.5"),
                 (Cast("text", "number"), "+5", "text with a number, such as 33.5"),
-                (Cast("text", "int"), "007", "text with a whole number, such as 33"),
+                (Cast("text", "int"), "007", "text with a whole number of 64 bits, such as 33"),
                 (Cast("any", "number"), "00", "a number, true or false, or text with a number, such as 33.5"),
             )
         ),
