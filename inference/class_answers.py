@@ -30,6 +30,7 @@ OTHER_CLASS: Final = -2  # the answer is none of the compared classes
 _TOLERANCE: Final = 0.01  # how far probabilities may be outside 0 to 1, and their sum from 1: float16 is not more exact
 _FEWEST: Final = 2  # outputs of one name that are taken for scores of classes
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,18}")
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 _Answer = tuple[int, "list[float] | None"]
 _NONE: Final[_Answer] = (NO_CLASS, None)
 
@@ -60,7 +61,7 @@ class Classes:
         text = str(value).strip()
         if text in self._places:
             return self._places[text]
-        index = int(text) if self._has_indices and _WHOLE.fullmatch(text) else NO_CLASS
+        index = int(text) if self._has_indices and _INDEX.fullmatch(text) else NO_CLASS
         return index if 0 <= index < len(self.names) else NO_CLASS
 
     def answers(self, outputs: Mapping[str, Any]) -> dict[str, bool]:

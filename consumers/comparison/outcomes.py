@@ -13,6 +13,7 @@ from millstream.inference.class_answers import NO_CLASS
 from millstream.pipeline.comparison_sections import EXPECTED_LABELS
 from millstream.schemas.arrays import Floats
 from millstream.schemas.column import NumberColumn
+from millstream.schemas.written_numbers import number_of
 
 if TYPE_CHECKING:
     from millstream.inference.class_answers import Classes
@@ -32,6 +33,8 @@ class Outcomes:
     @property
     def json_type(self) -> str:
         """The type of a label in JSON without a schema."""
+        if self.task == "regression":
+            return "float64"  # a `number` may be true or false, too
         return "number" if self.classes is None else "scalar"
 
     @property
@@ -58,6 +61,8 @@ class Outcomes:
             places = np.array([self.classes.place_of(_plain(value)) for value in column.to_list()], np.float64)
             return np.where(places == NO_CLASS, _NO_VALUE, places)
         if isinstance(column, NumberColumn):
+            if self.task == "regression" and column.values.dtype.kind == "b":
+                return np.full(len(column), _NO_VALUE)
             numbers = column.values.astype(np.float64)
             return numbers if column.valid is None else np.where(column.valid, numbers, _NO_VALUE)
         return np.array([_number_of(value) for value in column.to_list()], np.float64)
@@ -68,7 +73,5 @@ def _plain(value: object) -> object:
 
 
 def _number_of(value: object) -> float:
-    try:
-        return float(value) if isinstance(value, str) else _NO_VALUE
-    except ValueError:
-        return _NO_VALUE
+    number = number_of(value.strip()) if isinstance(value, str) else None
+    return _NO_VALUE if number is None else number

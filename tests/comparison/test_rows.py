@@ -119,6 +119,14 @@ def test_regression_takes_any_number(tmp_path: Path) -> None:
     assert (ids, found["value"].tolist(), bad) == (["a"], [-3.5], 1)
 
 
+@pytest.mark.parametrize(("schema", "value"), [("outcome", "late"), (None, "late"), (None, "minutes")])
+def test_true_is_no_number_of_a_regression(tmp_path: Path, schema: str | None, value: str) -> None:
+    labels, _ = reader(tmp_path, Outcomes("regression"), format="json", schema=schema, value=value)
+    events = [{"event": "a", "late": True, "minutes": False}, {"event": "b", "late": False, "minutes": 3}]
+    ids, found, bad = read(labels, [json.dumps(event).encode() for event in events])
+    assert (ids, found["value"].tolist(), bad) == ((["b"], [3.0], 1) if value == "minutes" else ([], [], 2))
+
+
 def test_true_and_false_are_labels(tmp_path: Path) -> None:
     labels, _ = reader(tmp_path, format="json", value="late")
     ids, found, bad = read(labels, [b'{"event": "a", "late": true}', b'{"event": "b", "late": false}'])
@@ -127,9 +135,9 @@ def test_true_and_false_are_labels(tmp_path: Path) -> None:
 
 def test_numbers_that_are_texts_are_labels_and_other_texts_are_not(tmp_path: Path) -> None:
     labels, _ = reader(tmp_path, format="json", value="told")
-    texts = ["1", "0.0", "", "late", "nan", "2"]
+    texts = ["1", "0.0", "", "late", "nan", "2", "0_0"]
     ids, found, bad = read(labels, [b'{"event": "%b", "told": "%b"}' % ((text.encode(),) * 2) for text in texts])
-    assert (ids, found["value"].tolist(), bad) == (["1", "0.0"], [1.0, 0.0], 4)
+    assert (ids, found["value"].tolist(), bad) == (["1", "0.0"], [1.0, 0.0], 5)
 
 
 def test_labels_without_a_schema_are_read_by_their_paths(tmp_path: Path) -> None:

@@ -57,6 +57,8 @@ def test_class_and_probabilities_are_read(name: str, outputs: dict[str, Any], ex
         (2.0, 2),
         (True, 1),
         ("3", NO_CLASS),
+        ("02", NO_CLASS),
+        ("+1", NO_CLASS),
         (-1, NO_CLASS),
         (0.5, NO_CLASS),
         (None, NO_CLASS),
