@@ -127,8 +127,19 @@ class RecordReader:
 
 def bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
     """A partition's first offset, and the one after its last. Waits for a leader. Raises KafkaException."""
-    place = TopicPartition(topic, partition)
-    low, high = asked_again(lambda: consumer.get_watermark_offsets(place, timeout=ANSWER_TIMEOUT), LEADERLESS_ERRORS)
+    return asked_again(lambda: _bounds(consumer, topic, partition), LEADERLESS_ERRORS)
+
+
+def _bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    try:
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_TIMEOUT)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+            raise
+        # The client says this also of a partition that has no leader.
+        if partition not in consumer.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic].partitions:
+            raise
+        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)) from None
     return low, high
 
 

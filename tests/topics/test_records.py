@@ -1,9 +1,13 @@
 import time
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
+from millstream.topics import records
 from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.records import ReadRecord, RecordReader, RecordWriter
+from millstream.topics.unreachable import unreachable
 from tests.broker.choice import Broker
 from tests.broker.clients import produce, read_all, wait_until
 from tests.broker.raw_batch import send_batch
@@ -17,14 +21,14 @@ def client(kafka: Broker) -> dict[str, str]:
 
 
 def read(reader: RecordReader, count: int) -> list[ReadRecord]:
-    records: list[ReadRecord] = []
+    found: list[ReadRecord] = []
 
     def enough() -> bool:
-        records.extend(reader.read(100, 0.2))
-        return len(records) >= count
+        found.extend(reader.read(100, 0.2))
+        return len(found) >= count
 
     wait_until(enough, 30, f"{count} records")
-    return records
+    return found
 
 
 def test_written_records_are_stored_in_order_and_counted(kafka: Broker, make_topic: MakeTopic) -> None:
@@ -114,3 +118,39 @@ def test_header_names_that_are_not_utf8_are_no_headers(kafka: Broker, make_topic
     with RecordReader(client(kafka), [topic], from_beginning=True) as reader:
         headers = [record.headers for record in read(reader, 303)]
     assert headers == [*[None] * 100, (("a", b"v"),)] * 3
+
+
+class Leaderless(Consumer):
+    """A client that is told of a partition without a leader, as librdkafka says it, so many times."""
+
+    times = 2
+
+    def get_watermark_offsets(self, *args: Any, **options: Any) -> Any:
+        if self.times:
+            self.times -= 1
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        return super().get_watermark_offsets(*args, **options)
+
+
+def test_leader_of_a_partition_is_waited_for_and_a_partition_that_is_not_there_is_told(
+    kafka: Broker, make_topic: MakeTopic
+) -> None:
+    topic = make_topic()
+    consumer = Leaderless({"bootstrap.servers": kafka.bootstrap, "group.id": "any"})
+    assert records.bounds(consumer, topic, 0) == (0, 0)
+    with pytest.raises(KafkaException) as raised:
+        records.bounds(consumer, topic, 99)
+    assert raised.value.args[0].code() in {KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}
+    consumer.close()
+
+
+def test_partition_that_gets_no_leader_is_no_missing_one(
+    kafka: Broker, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "ANSWER_TIMEOUT", 2.0)
+    monkeypatch.setattr(Leaderless, "times", 1000)
+    consumer = Leaderless({"bootstrap.servers": kafka.bootstrap, "group.id": "any"})
+    with pytest.raises(KafkaException) as raised:
+        records.bounds(consumer, make_topic(), 0)
+    consumer.close()
+    assert "has no leader now" in str(unreachable(kafka.bootstrap, raised.value.args[0]))
