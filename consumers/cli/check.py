@@ -40,7 +40,7 @@ from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.errors import SchemaError
 from millstream.schemas.yaml_file import advice_on_ending
-from millstream.topics.admin import Admin, require
+from millstream.topics.admin import Admin, cleanup_policy, require
 
 _INPUTS = re.compile(rb"^(\{\s*)?[\"']?inputs[\"']?\s*:", re.MULTILINE)
 
@@ -156,7 +156,16 @@ def _topics(pipeline: Pipeline, *, offline: bool) -> str:
     require(admin, pipeline)
     if pipeline.rollout is not None:
         require_control_topic(admin, pipeline)
-    return f"all exist on {pipeline.kafka.bootstrap}"
+    found = f"all exist on {pipeline.kafka.bootstrap}"
+    return "\n          ".join([found, *_compacted(admin, pipeline)])
+
+
+def _compacted(admin: Admin, pipeline: Pipeline) -> Iterator[str]:
+    """A warning for each topic of results that takes no records without a key."""
+    for topic in (pipeline.output.topic, pipeline.dead_letters.topic):
+        if "compact" in (cleanup_policy(admin, topic) or ""):
+            advice = "set its `cleanup.policy` to `delete`"
+            yield f"warning: {topic} is compacted, so an event without a key ends the worker: {advice}"
 
 
 def _record_notes(pipeline: Pipeline) -> Sequence[str]:

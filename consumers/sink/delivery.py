@@ -52,7 +52,16 @@ BEST_EFFORT = {
 POLL_INTERVAL = 0.2  # seconds between two looks at whether to give up
 PUSH_TIMEOUT = 0.01  # seconds in which the broker usually acknowledges records that are sent at once
 
+REFUSED_RECORD = {KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP}
+"""The topic's settings exclude a record. The client's text names the topic."""
+_NO_SUCH_RECORD = (
+    "The topic takes no such record. Compare the clocks of this machine and of the broker: the topic's "
+    "`message.timestamp.after.max.ms` limits how far a record may be ahead. If the topic's `cleanup.policy` is `compact`, events "
+    "without a key have no place in it: set it to `delete`, or give each event a key"
+)
 FINAL_ERRORS = {
+    **dict.fromkeys(REFUSED_RECORD, _NO_SUCH_RECORD),
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Grant IDEMPOTENT_WRITE on the cluster to the user of `kafka.client`",
     KafkaError.MSG_SIZE_TOO_LARGE: "Raise `max.message.bytes` of topic {topic}",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant WRITE and DESCRIBE on topic {topic} to the user of `kafka.client`",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "Create topic {topic}: millstream topics create PIPELINE",

@@ -15,7 +15,7 @@ from millstream.consumers.observability.metrics import RETRIES, TRANSACTIONS, Me
 from millstream.consumers.observability.seldom import Kind, SeldomWarnings
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.consumers.sink.bulk import bulk_of
-from millstream.consumers.sink.delivery import FINAL_ERRORS, POLL_INTERVAL, Counted, LostBroker, failed
+from millstream.consumers.sink.delivery import FINAL_ERRORS, POLL_INTERVAL, REFUSED_RECORD, Counted, LostBroker, failed
 from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT_MS
 from millstream.topics.records import FENCED_ERRORS
 
@@ -200,7 +200,7 @@ class ExactlyOnce(Counted):
             return failed(self._failed_topic, self._failure)
         # For records in bulk, the client doesn't report which topic failed. The next transaction shows it.
         untold = topic is None and self._open and self._bulk is not None and not self._one_by_one
-        if error.fatal() or (error.code() in FINAL_ERRORS and not untold):
+        if error.fatal() or error.code() in (REFUSED_RECORD if untold else FINAL_ERRORS):
             return failed(topic, error)
         if error.code() == KafkaError.ILLEGAL_GENERATION:  # the group has moved on, and this worker doesn't know it yet
             return PartitionsMoved(

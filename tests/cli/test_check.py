@@ -15,6 +15,7 @@ from millstream.consumers.cli import main as cli
 from millstream.topics import admin
 from millstream.topics.local.ports import free_ports
 from tests.broker.choice import Broker
+from tests.broker.clients import create_topic
 from tests.consumers.python_service import python_service
 from tests.consumers.service import flights_service, vector_service
 
@@ -569,6 +570,23 @@ def test_topics_that_are_missing_are_all_named(
     for words in (f"{service.inputs[0]} (input)", f"{service.output} (output)", f"{service.letters} (dead letters)"):
         assert words in said
     assert "millstream topics create" in said
+
+
+@pytest.mark.durable
+def test_compacted_topics_of_results_are_told(
+    kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = vector_service(tmp_path, kafka, with_topics=False)
+    for topic, settings in (
+        (service.inputs[0], {}),
+        (service.output, {"cleanup.policy": "compact"}),
+        (service.letters, {}),
+    ):
+        create_topic(kafka.bootstrap, topic, 1, settings)
+    assert cli.run(["check", str(service.file)]) == 0
+    said = capsys.readouterr().out
+    assert f"warning: {service.output} is compacted, so an event without a key ends the worker" in said
+    assert said.count("is compacted") == 1
 
 
 def test_broker_that_is_away_is_told_with_its_address(
