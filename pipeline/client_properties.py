@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _DELIVERY = "it follows from `delivery`; leave it out"
+_TIMEOUT = "a result waits until the broker takes it; leave it out"
 _COMMITS = "Millstream commits an event once its result is stored; how often is `commit_every`"
 _OWN_PROPERTIES = {
     "bootstrap.servers": "write the addresses under `kafka.bootstrap`",
@@ -32,6 +33,9 @@ _OWN_PROPERTIES = {
     "enable.idempotence": _DELIVERY,
     "enable.gapless.guarantee": _DELIVERY,
     "transactional.id": _DELIVERY,
+    "message.timeout.ms": _TIMEOUT,
+    "delivery.timeout.ms": _TIMEOUT,
+    "isolation.level": "a record of an aborted transaction never counts; leave it out",
     "partition.assignment.strategy": "the worker's handling of rebalances is made for its own; leave it out",
     "enable.partition.eof": "the worker reads no end-of-partition marks; leave it out",
 }
