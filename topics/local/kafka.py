@@ -21,12 +21,13 @@ from millstream.topics.local.child import end, start
 from millstream.topics.local.data_folder import lock, mark, stored_cluster
 from millstream.topics.local.fetch import log_end
 from millstream.topics.local.kafka_jars import kafka_jars
-from millstream.topics.local.ports import free_ports
+from millstream.topics.local.ports import free_ports, is_listening
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 _READY_TIMEOUT_S = 90.0
+_LOOK_INTERVAL_S = 0.05
 QUICK_START = ("-XX:TieredStopAtLevel=1",)
 """Options of a Java that runs for seconds: it compiles quickly instead of well, which takes half of the CPU of a start."""
 
@@ -175,12 +176,17 @@ class LocalKafka:
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes], log: Path) -> None:
         """Ready means that *our* broker answers: the port may have become another's since it was checked."""
-        client = AdminClient(
-            {"bootstrap.servers": self.bootstrap, "reconnect.backoff.max.ms": 200, "log_level": 0},
-        )
+        client: AdminClient | None = None
         deadline = time.monotonic() + _READY_TIMEOUT_S
         answer = ""
         while time.monotonic() < deadline and process.poll() is None:
+            # A client's connection to an ephemeral port that nobody listens on may become one to itself, and take the port.
+            if not is_listening(self._port):
+                time.sleep(_LOOK_INTERVAL_S)
+                continue
+            client = client or AdminClient(
+                {"bootstrap.servers": self.bootstrap, "reconnect.backoff.max.ms": 200, "log_level": 0},
+            )
             try:
                 cluster_id = str(client.list_topics(timeout=1.0).cluster_id)
             except KafkaException as error:
