@@ -1,6 +1,7 @@
 """`millstream`: finds the command, runs it, and turns an error into a clear message and an exit code."""
 
 import argparse
+import errno
 import gc
 import importlib
 import io
@@ -32,6 +33,7 @@ from millstream.schemas.native import choose_native
 from millstream.topics.errors import TopicsError
 
 DONE, FAILED, WRONG_USE = 0, 1, 2
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 COMMANDS = {
     "init": "create a folder with a working pipeline",
@@ -82,7 +84,8 @@ def run(arguments: Sequence[str]) -> int:
     logging.getLogger("kafka").addHandler(logging.NullHandler())
     try:
         code: int = args.run(args)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # the caller may have closed it
+            _flush(needed=name not in SUPERVISED)
     except (WorkerError, InferenceError, PipelineError, SchemaError, TopicsError) as error:
         print(_with_pipeline(str(error), args), file=sys.stderr)
         return NEEDS_CHANGE if name in SUPERVISED and _needs_change(error) else FAILED
@@ -90,11 +93,30 @@ def run(arguments: Sequence[str]) -> int:
         print("interrupted", file=sys.stderr)
         return FAILED
     except BrokenPipeError:
-        # The reader of our output has ended (`| head`). When Python exits, it flushes stdout and would fail again, so
-        # stdout now goes to the null device.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # the reader of our output has ended (`| head`)
         return DONE
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        print(f"The output, or a file, can't be written: {error.strerror}. Make room, and try again.", file=sys.stderr)
+        _drop_output()
+        return FAILED
     return code
+
+
+def _flush(*, needed: bool) -> None:
+    """Write what is left in stdout's buffer. `needed`: raise an error, because the output is what the command is for."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        if needed or isinstance(error, BrokenPipeError):
+            raise
+        _drop_output()
+
+
+def _drop_output() -> None:
+    """Write what is left in stdout's buffer to the null device. When Python exits, it flushes stdout, and would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def command_line(loaded: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:

@@ -7,7 +7,8 @@ decision or what is known of the lag changes, and once a minute.
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -42,7 +43,8 @@ class Screen:
         """Print or update the status line."""
         text = status_text(status, problem)
         if self._live is not None:
-            self._live.update(Text(text), refresh=True)
+            with _unwritten():
+                self._live.update(Text(text), refresh=True)
         elif (about := _about(status, problem)) != self._shown or self._clock() - self._shown_at >= STATUS_INTERVAL:
             self._shown, self._shown_at = about, self._clock()
             self._print(text)
@@ -60,21 +62,35 @@ class Screen:
     def end_line(self) -> None:
         """Remove the status line for good. It would be out of date from now on, and would be drawn again below each sentence."""
         if self._live is not None:
-            self._live.update(Text(""))  # `stop` draws it once more
-            self._live.stop()
+            with _unwritten():
+                self._live.update(Text(""))  # `stop` draws it once more
+                self._live.stop()
 
     def _print(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        with _unwritten():
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def __enter__(self) -> Self:
         if self._live is not None:
-            self._live.__enter__()
+            with _unwritten():
+                self._live.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.end_line()
+
+
+@contextmanager
+def _unwritten() -> Iterator[None]:
+    """Go on if the output can't be written, such as to a full disk: the workers are more than their log."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError:
+        pass
 
 
 def _about(status: Status, problem: str) -> object:

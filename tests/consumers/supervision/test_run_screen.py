@@ -102,3 +102,15 @@ def test_without_a_terminal_a_line_is_printed_on_change_and_once_a_minute() -> N
         now += STATUS_INTERVAL
         screen.show(status_of_two(), "no broker answers")
     assert len(out.getvalue().splitlines()) == 3
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_output_that_cannot_be_written_ends_nothing(plain: bool) -> None:
+    class Full(StringIO):
+        def write(self, _text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    with Screen(Console(file=Full(), force_terminal=not plain, width=100), plain=plain, log_level="warning") as screen:
+        screen.show(status_of_two(), "")
+        screen.say("draining 2 workers")
+        screen.log(1, "2026-01-01 10:00:00 WARNING a line")

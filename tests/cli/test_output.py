@@ -1,0 +1,32 @@
+"""Commands whose output can't be written, because it is closed or its disk is full."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from millstream.consumers.supervision.child import MILLSTREAM
+
+FULL = Path("/dev/full")
+
+
+def ran(*arguments: str, output: str) -> tuple[int, str]:
+    """The exit code and stderr of a command line of the shell, whose stdout is `output`."""
+    command = f'"$@" {output}'
+    done = subprocess.run(
+        ["sh", "-c", command, "sh", *MILLSTREAM, *arguments], stderr=subprocess.PIPE, text=True, check=False, timeout=60
+    )
+    return done.returncode, done.stderr
+
+
+def test_closed_output_is_no_error() -> None:
+    assert ran("options", output=">&-") == (0, "")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
+def test_output_to_a_full_disk_is_told_in_one_line() -> None:
+    code, said = ran("options", output=f">{FULL}")
+    assert code == 1
+    assert said == "The output, or a file, can't be written: No space left on device. Make room, and try again.\n"
