@@ -2,9 +2,10 @@
 
 import logging
 
-SAID_BY_US = frozenset({"TXNERR", "FATAL", "ADDPARTS", "ADDOFFSETS", "FAIL", "REQTMOUT", "SESSTMOUT"})
+SAID_BY_US = frozenset({"TXNERR", "FATAL", "ADDPARTS", "ADDOFFSETS", "FAIL", "REQTMOUT", "SESSTMOUT", "METADATAUPDATE"})
 """What these lines report, we log in our own words: an aborted transaction, a fenced worker, a broker that does not answer, lost
-partitions. What `FAIL` says, a client also passes to its `error_cb`."""
+partitions; or it matters to nobody: a partition that has no leader for a moment. What `FAIL` says, a client also passes to its
+`error_cb`."""
 
 
 def client_log(name: str) -> logging.Logger:

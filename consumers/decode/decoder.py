@@ -237,7 +237,7 @@ class BlockDecoder:
             return part, times
         for row in np.flatnonzero(wrong).tolist():
             is_text = isinstance(column, StringColumn)
-            expected = ISO8601 if is_text else f"{self._fields.time_format} since 1970"
+            expected = ISO8601 if is_text else f"{self._fields.time_format} since 1970, within 292,000 years of it"
             rejected[int(rows[row])] = Rejection(
                 "unfit", f"field `{field}`, the event time: expected {expected}, found {shown(column, row)}"
             )

@@ -59,7 +59,7 @@ class InstanceId:
             raise InstanceIdTaken(
                 f"instance ID {name} of group {group} is taken by process {holder} on this machine. Give each worker an "
                 f"instance ID of its own: --instance-id {name}-2, for example; without --instance-id each takes the next one "
-                "that is free."
+                "that is free. `millstream run` has --instance-id-prefix."
             ) from None
 
     def release(self) -> None:

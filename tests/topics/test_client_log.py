@@ -19,6 +19,11 @@ NOT_YET = "Failed to acquire idempotence PID from broker b:9092/1: Broker: Coord
         (logging.CRITICAL, f"FATAL {FENCED}", None),
         (logging.WARNING, f"GETPID [rdkafka#producer-8] [thrd:main]: {NOT_YET}: retrying", logging.INFO),
         (logging.ERROR, f"GETPID [rdkafka#producer-8] [thrd:main]: {NOT_YET}", logging.ERROR),
+        (
+            logging.WARNING,
+            "METADATAUPDATE [rdkafka#producer-5] [thrd:main]: Partition t[5]: new leader-1 not found in cache",
+            None,
+        ),
         (logging.ERROR, "FAIL [rdkafka#producer-8] [thrd:b:9092]: connect failed", None),
     ],
 )

@@ -13,7 +13,7 @@ DIFF_EVENTS = 1000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See `cli.main`."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
-    listing = actions.add_parser("list", help="list the versions, and which worker serves which")
+    listing = actions.add_parser("list", help="list the versions, and with --worker which one a worker serves")
     add_pipeline(listing)
     _add_workers(listing)
     add_json(listing, "version")
