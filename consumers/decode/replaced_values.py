@@ -73,12 +73,11 @@ def replaceable_in(model: ModelVersion) -> dict[Source, Replaceable]:
         place = entry.mapped_at or model.place_at(entry.line)
         for column, conversion in entry.converted_fields:
             for option, instead, advice in _options(column, conversion):
-                field = _name(column)
                 gets = f"{instead} instead"
                 if option == "missing" and entry.max_length is not None and conversion.splitter is None:
                     gets = f"{instead} instead of an item, and no items instead of a list"
                 reason = f"the model gets {gets}, as `{option}` says in {place}"
-                words = Replaceable(field, reason, advice, (model.name, field))
+                words = Replaceable(column, reason, advice, (model.name, column))
                 found.setdefault(Source(column, option), words)
     return found
 
@@ -131,11 +130,6 @@ def _options(column: str, conversion: Conversion) -> Iterator[tuple[Literal["mis
 def _written(missing: Missing) -> str:
     """As in config.yaml."""
     return f'"{missing}"' if isinstance(missing, str) else str(missing).lower()
-
-
-def _name(column: str) -> str:
-    found = looked_up(column)
-    return column if found is None else f"{found.field} of look-up {found.lookup}"
 
 
 class ReplacedValues:

@@ -134,7 +134,7 @@ def test_field_of_a_look_up_is_named_as_one(tmp_path: Path) -> None:
     model = ModelVersion("m", 1, tmp_path / "model.onnx", "onnx", Signature((entry,), ()), ())
     [(source, words)] = replaceable_in(model).items()
     assert words.text(source, Replaced(2, 2), "2") == (
-        "orders of look-up customer was absent or null in 2 of 2 events; the model gets 0.5 instead, as `missing` says in "
+        "[customer].orders was absent or null in 2 of 2 events; the model gets 0.5 instead, as `missing` says in "
         "p.yaml:7. If the store renamed it, write its new name in the mapping."
     )
 
