@@ -34,7 +34,7 @@ from millstream.inference.combined.version import CombinedVersion
 from millstream.inference.errors import ModelRejected
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.repository import CONFIG_FILE, ModelVersion
-from millstream.inference.signature import TensorInput, blank
+from millstream.inference.signature import TensorInput, TensorOutput, blank, class_name
 from millstream.pipeline.comparison_sections import Shadow as ShadowSection
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.directory import DirectoryStore
@@ -42,6 +42,7 @@ from millstream.schemas.errors import SchemaError
 from millstream.schemas.yaml_file import advice_on_ending
 from millstream.topics.admin import Admin, cleanup_policy, require
 
+MAX_NAMES = 3  # classes of an output that are named
 _INPUTS = re.compile(rb"^(\{\s*)?[\"']?inputs[\"']?\s*:", re.MULTILINE)
 
 
@@ -97,6 +98,15 @@ def run(args: argparse.Namespace) -> int:
             f"{single if varies else ''}"
         )
     return 0
+
+
+def _names(output: TensorOutput) -> str:
+    """The names that an output may have in predictions. Only the model's answers tell scores of classes from the index of one."""
+    if not output.classes or output.top is not None or output.threshold is not None:
+        return output.name
+    names = [class_name(output.name, of) for of in output.classes[:MAX_NAMES]]
+    more = ", ..." if len(output.classes) > MAX_NAMES else ""
+    return f"{', '.join(names)}{more} (scores) or {output.name} (an index)"
 
 
 def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
@@ -262,7 +272,7 @@ def _mapping(plan: Plan) -> list[str]:
         *(f"version   {resolved}" for resolved in _resolved(plan)),
         *(f"member    {member.place}" for member in _members(plan)),
         *(f"input     {_filling(entry)}" for entry in signature.inputs),
-        *(f"output    {entry.name}, from {entry.tensor}" for entry in signature.outputs),
+        *(f"output    {_names(entry)}, from {entry.tensor}" for entry in signature.outputs),
     ]
 
 

@@ -607,3 +607,16 @@ def test_file_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     said = capsys.readouterr().err
     assert "absent.yaml" in said
     assert "Traceback" not in said
+
+
+def test_outputs_of_classes_are_listed_by_the_names_that_predictions_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = python_service(tmp_path, NOWHERE, "return {'y': inputs['x'].astype(int)[:, 0]}", with_topics=False)
+    config = tmp_path / "models" / "number" / "1" / "config.yaml"
+    output = "{tensor: y, name: label, classes: [a, b, c, d]}"
+    config.write_text(config.read_text().replace("{tensor: y}", output))
+    assert output in config.read_text()
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    said = capsys.readouterr().out
+    assert "output    label.a, label.b, label.c, ... (scores) or label (an index), from y" in said
