@@ -57,6 +57,14 @@ def raise_on_ctrl_c() -> None:
 
 
 def end_late(code: int) -> None:
-    """Let Ctrl-C end the process with this code at once: Python takes a moment to end."""
+    """Let Ctrl-C end the process with this code at once: Python takes a moment to end.
+
+    A command that has handled signals itself is done, so a further one is ignored. Python takes its handlers back before it has
+    ended, and the signal would then kill the process.
+    """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         EndAtOnce("", code).take(signal.SIGINT)
+        return
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if callable(handler := signal.getsignal(number)) and not isinstance(handler, EndAtOnce | signal.Handlers):
+            signal.signal(number, signal.SIG_IGN)

@@ -23,6 +23,7 @@ def leave(code: int) -> None:
     """
     if any(isinstance(thread, LibraryThread) for thread in threading.enumerate()):
         logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # the caller may have closed it
+                stream.flush()
         os._exit(code)

@@ -188,11 +188,12 @@ def test_ignored_signal_stays_ignored_and_sigterm_of_most_commands_keeps_its_mea
 
 
 @pytest.mark.usefixtures("handlers_come_back")
-def test_command_that_handles_ctrl_c_itself_keeps_it() -> None:
+def test_command_that_handles_ctrl_c_itself_keeps_it_until_it_is_done() -> None:
     def own(*_: object) -> None:
         pass
 
     signal.signal(signal.SIGINT, own)
     raise_on_ctrl_c()
-    end_late(0)
     assert signal.getsignal(signal.SIGINT) is own
+    end_late(0)
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
