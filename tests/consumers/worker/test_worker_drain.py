@@ -38,7 +38,8 @@ def test_told_to_end_under_load_a_worker_commits_exactly_what_it_wrote(kafka: Br
             service.wait_written(at_least)
             assert worker.stop(how) == 0
             assert f"{name}: draining" in worker.log
-            assert f"A second {name} stops it at once" in worker.log
+            # The signal may come in the moment between a commit and the next poll.
+            assert f"A second {name} stops it at once" in worker.log or "has no events in flight" in worker.log
             assert "all results are written and committed" in worker.log
         assert service.committed() != ends  # it ended in the middle
         assert _ids_below_committed(service) == Counter(map(id_of, service.predictions()))
