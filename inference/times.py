@@ -63,7 +63,6 @@ class Time:
     def _part(self, times: Ints, event_times: Callable[[], Ints]) -> npt.NDArray[Any]:
         """The part of each time, which is in microseconds since the epoch."""
         days = times // _DAY
-        seconds: npt.NDArray[Any]
         match self.part:
             case "hour":
                 return np.asarray(times // (3600 * _SECOND) % 24)
@@ -76,7 +75,7 @@ class Time:
                 return np.asarray(days.astype("M8[D]").astype("M8[M]").astype(np.int64) % 12 + 1)
             case "age":
                 # Event times have no microseconds. With those of the field, an event of the same time would have a negative age.
-                seconds = (event_times() - times // 1000) / 1000
+                amount, second = event_times() - times // 1000, 1000
             case _:
-                seconds = times / _SECOND
-        return np.asarray(np.floor(seconds).astype(np.int64)) if self.whole else seconds
+                amount, second = times, _SECOND
+        return np.asarray(amount // second if self.whole else amount / second)

@@ -210,7 +210,14 @@ def _on_mixed(pipeline: Pipeline, uses: Sequence[tuple[TensorInput, Conversion]]
     if (included := _included(pipeline, path)) and any(isinstance(use.converter, Vocabulary) for _, use in uses):
         return (
             f"{path}: the type of `{_key(included)}` under `output.include` holds for the field's vocabulary, too. Leave the "
-            "type out there: then both take texts and whole numbers. With `any`, they take all texts, numbers, true and false."
+            f"type out there, as in `{_key(included)}:` without a value. Then both take texts and whole numbers. With `any`, "
+            "they take all texts, numbers, true and false."
+        )
+    if included and any(isinstance(use.converter, Time) for _, use in uses):
+        return (
+            f"{path}: the type of `{_key(included)}` under `output.include` holds for the field's time, too. A time is text in "
+            "all events, or a number in all. For numbers, write `number` there, which also takes 1.0 (`millstream docs "
+            "models#times`)."
         )
     return next(filter(None, (_without_type(path, use) for _, use in uses)), "")
 

@@ -38,7 +38,7 @@ def element(one: Found, dtype: str, events: int) -> FieldGuess:
     elif one.kind == "text":
         options["vocabulary"] = one.categories
         why.append(f"{VOCABULARY_OF_SAMPLE}; `unknown` can name the index of other values")
-    why += _doubts(one, dtype, is_category="vocabulary" in options)
+    why += doubts(one, dtype, is_category="vocabulary" in options)
     if one.events < events:
         options |= {} if "vocabulary" in options else {"missing": MISSING[dtype]}
         why.append(lacking(one, options.get("missing"), events))
@@ -56,7 +56,7 @@ def _why_open(one: Found, dtype: str, events: int) -> str:
     if one.kind == "mixed" and dtype != "string":
         return (
             f"{path} has values of several types, and none is that of most: write {{field: {one.first_item}, type: any}} for "
-            f"numbers and texts of numbers, or {one.as_category}"
+            f"numbers and texts of numbers{'' if dtype == 'bool' else f', or {one.as_category}'}"
         )
     if dtype in {"string", "bool"} or one.kind != "text" or one.time_format or one.is_numeric_text:
         return ""
@@ -103,7 +103,7 @@ def type_of(one: Found, dtype: str) -> dict[str, Any]:
     return {"type": "int"} if one.kind == "int" and dtype == "bool" else {}
 
 
-def _doubts(one: Found, dtype: str, *, is_category: bool) -> Iterator[str]:
+def doubts(one: Found, dtype: str, *, is_category: bool) -> Iterator[str]:
     """What speaks against the field as it is."""
     if dtype == "string" and one.kind != "text":
         yield "its values become texts, as JSON writes them"

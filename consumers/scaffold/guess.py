@@ -8,6 +8,7 @@ from typing import Any
 from millstream.consumers.scaffold.element import (
     MISSING,
     VOCABULARY_OF_SAMPLE,
+    doubts,
     element,
     is_index,
     lacking,
@@ -173,6 +174,7 @@ def _filled_by(one: Found, entry: ModelInput, options: dict[str, Any], reasons: 
     else:
         field["vocabulary"] = one.categories
         reasons = [*reasons, f"{VOCABULARY_OF_SAMPLE}, which may begin with an entry for padding"]
+    reasons = [*reasons, *doubts(one, entry.dtype, is_category="vocabulary" in field)]
     if one.with_nulls or one.events < events:
         field |= {} if "vocabulary" in field else {"missing": MISSING[entry.dtype]}
         said = lacking(one, field.get("missing"), events)
@@ -230,8 +232,9 @@ def _scalars(
         )
         return InputGuess(entry.tensor, entry.dtype, [OPEN], {"shape": [size or 1 for size in entry.shape]}, True, why)
     usual = likely(entry.dtype, list(found.values()), events)
-    if width is not None and len(usual) < width:
-        usual = fitting
+    if width is not None and len(usual) < width:  # also what few events have, unless these are the keys of a map
+        common = [one for one in fitting if 2 * one.events >= events]
+        usual = fitting if len(fitting) <= width + MAX_LEFT else common
     chosen = usual[:width]
     fields = [element(one, entry.dtype, events) for one in chosen]
     fields += [OPEN] * ((width or 0) - len(fields))

@@ -15,6 +15,7 @@ from millstream.inference.conversions import as_texts
 from millstream.schemas.arrays import Mask
 from millstream.schemas.column import column_of
 from millstream.schemas.errors import BadPathError
+from millstream.schemas.mixed import text_of_value
 from millstream.schemas.paths import Every, Step, parse_path, text_of
 from millstream.schemas.times import parse_iso8601
 
@@ -109,8 +110,8 @@ class Found:
 
     @property
     def categories(self) -> list[str]:
-        """The different texts, sorted."""
-        return sorted(map(str, self.values))
+        """The different texts, sorted; of other values, those that a vocabulary with `type: any` has for them."""
+        return sorted(set(map(text_of_value, self.values)))
 
     @property
     def malformed(self) -> list[str]:
@@ -178,7 +179,8 @@ class Found:
         is_short = self.shows_vocabulary and not self.is_code and len(self.categories) <= MAX_HINTED
         name = "".join(character if character.isalnum() else "_" for character in self.path).strip("_")
         entries = quoted(self.categories) if is_short else f"{name[:MAX_FILE_NAME]}.txt"
-        return f"{{field: {self.first_item}, vocabulary: {entries}}}"
+        others = ", type: any" if self.kind == "mixed" else ""
+        return f"{{field: {self.first_item}{others}, vocabulary: {entries}}}"
 
     @property
     def first_item(self) -> str:

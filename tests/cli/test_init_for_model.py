@@ -1300,3 +1300,18 @@ def test_time_in_camel_case_is_the_events_time(tmp_path: Path) -> None:
     file = model(tmp_path / "m.onnx", [("total", TensorProto.FLOAT, [1])])
     pipeline, _ = made(tmp_path / "camel", "--model", file, "--sample", write_events(tmp_path, events))
     assert pipeline["input"]["event_time"] == "orderedAt"
+
+
+def test_items_of_other_types_than_most_are_told(tmp_path: Path) -> None:
+    events = [{"id": f"e{number}", "price": ["1.5", "2.5", number + 0.5]} for number in range(6)]
+    folder = tmp_path / "mixed"
+    file = model(tmp_path / "m.onnx", [("price", TensorProto.FLOAT, [3])])
+    assert cli.run(["init", str(folder), "--model", str(file), "--sample", str(write_events(tmp_path, events))]) == 0
+    config = (folder / "models/mixed/1/config.yaml").read_text()
+    assert "6 of 18 values are number, the others text: these events become dead letters (`undecodable`)" in config
+
+
+def test_vocabulary_for_values_of_several_types_has_their_texts_in_json(tmp_path: Path) -> None:
+    events = [{"paid": value} for value in (True, False, 2, 3, "true", "yes")]
+    config = unsure(tmp_path, [("paid", TensorProto.INT64, [1])], events)
+    assert '{field: "paid", type: any, vocabulary: ["2", "3", "false", "true", "yes"]}' in config

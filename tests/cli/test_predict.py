@@ -842,3 +842,16 @@ def test_options_of_dead_letters_stand_with_them_alone(
         cli.run(["predict", "pipeline.yaml", *options])
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_time_whose_field_is_included_with_a_type_is_told_which_type_takes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, events, file = reading_one(tmp_path, "{field: x, time: seconds}", [{"x": 1795821406.0}])
+    text = file.read_text()
+    file.write_text(text.replace("output:\n", "output:\n  include: {x: int}\n"))
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    said = capsys.readouterr().err
+    assert "x: the type of `x` under `output.include` holds for the field's time, too." in said
+    file.write_text(text.replace("output:\n", "output:\n  include: {x: number}\n"))
+    assert cli.run(["predict", str(file), str(events)]) == 0

@@ -21,6 +21,7 @@ from millstream.inference.ragged import Ragged
 from millstream.inference.signature import TensorInput
 from millstream.inference.times import Part, Time
 from millstream.inference.vocabulary import Vocabulary
+from millstream.schemas.column import column_of
 from millstream.schemas.dtypes import Dtype, ListOf
 from tests.schemas.tables import table_of
 
@@ -387,3 +388,13 @@ def test_value_that_cannot_be_converted_is_named_beside_its_neighbours(
     assert [one.error for one in to_tensors(table, [lists], allow_nan=False).unfit] == [
         says.replace("`a.b`", "`a.b`[1]")
     ]
+
+
+@pytest.mark.parametrize("part", ["epoch", "age"])
+def test_whole_seconds_are_exact_far_from_1970(part: Part) -> None:
+    """A double would round 253402300799.999999 up."""
+    texts = ["9999-12-31T23:59:59.999999Z", "0001-01-01T00:00:00.000001Z"]
+    moments = [253402300799, -62135596800]
+    made = Time("iso8601", part, True).convert(column_of(texts, "string"), lambda: np.array([999, 999]))
+    expected = moments if part == "epoch" else [-253402300799, 62135596800]
+    assert made.column.to_list() == expected
