@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 from prometheus_client import CollectorRegistry
 from rich.console import Console
@@ -42,9 +43,11 @@ def run(args: argparse.Namespace) -> int:
     if args.serve is not None:
         return _serve(pipeline, host, args.serve, args.interval)
     reader = reader_of(pipeline)
-    looks = _looks(reader, args)
+    looks, shown = _looks(reader, args), False
     to_terminal = sys.stdout.isatty()
     try:
+        looks = chain([next(looks)], looks)
+        shown = True
         if args.json:
             for found in looks:
                 print(_json(pipeline.group_id, found), flush=True)
@@ -58,8 +61,9 @@ def run(args: argparse.Namespace) -> int:
                     _table(pipeline.group_id, found, trends=args.watch)
                 )
                 sys.stdout.flush()
-    except KeyboardInterrupt:  # the way to end --watch
-        return 0
+    except KeyboardInterrupt:
+        if not (args.watch and shown):  # the way to end --watch
+            raise
     finally:
         reader.close()
     return 0

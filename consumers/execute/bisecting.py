@@ -54,6 +54,7 @@ class Bisection:
         self._max_events = max_events
         self._working = AdaptiveBatchSize(max_events)
         self._allow_nan_outputs = allow_nan_outputs
+        self._before: Tensors | None = None  # outputs of the last micro-batch that ran as a whole
 
     def runs_whole(self, events: int) -> bool:
         """Whether the first step of a micro-batch with so many events is the whole."""
@@ -64,6 +65,7 @@ class Bisection:
         events = rows_of(inputs)
         self._working.fitted(events)
         self._note_good(inputs, 0)
+        self._before = outputs
         rows = all_rows(events)
         return (dict(outputs), rows, {}) if self._allow_nan_outputs else _without_nan(dict(outputs), rows, {})
 
@@ -156,7 +158,7 @@ class Bisection:
             return parts, rows
         except Exception as error:
             self._raise_unless_an_events(error)
-            parts, rows, others = usual_parts(parts, rows)
+            parts, rows, others = usual_parts(parts, rows, self._before)
             rejected |= {row: Rejection("model_rejected", why) for row, why in others.items()}
             return parts, rows
 

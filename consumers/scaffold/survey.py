@@ -27,6 +27,7 @@ MAX_FILE_NAME = 50  # characters of a vocabulary file's name in a hint, without 
 MAX_HINTED = 6  # entries of a vocabulary that a hint lists
 _DIGITS = re.compile(r"[0-9]+", re.ASCII)
 _WHOLE = re.compile(r"-?[0-9]+", re.ASCII)
+_DOUBLE_DIGITS = 15  # that a double holds in any case
 _CODE_DIGITS = 4  # that all values have, from which digits are a code rather than a number
 _FIRST_TIME = datetime(2000, 1, 1, tzinfo=UTC).timestamp()
 _LAST_TIME = datetime(2100, 1, 1, tzinfo=UTC).timestamp()
@@ -90,13 +91,17 @@ class Found:
 
     @property
     def is_code(self) -> bool:
-        """Whether the values are digits that look like a code, such as a zip code: some begin with 0, or all are as long."""
+        """Whether the values are digits that look like a code, such as a zip code.
+
+        Some begin with 0 or are longer than a double holds, or all are as long.
+        """
         texts = [*filter(None, self.values)]
         if self.kind != "text" or not all(map(_DIGITS.fullmatch, texts)):
             return False
         lengths = {*map(len, texts)}
         same_length = len(texts) > 1 and len(lengths) == 1 and min(lengths) >= _CODE_DIGITS
-        return same_length or any(text[0] == "0" and len(text) > 1 for text in texts)
+        # A number of more digits than a double holds is an ID.
+        return same_length or any((text[0] == "0" and len(text) > 1) or len(text) > _DOUBLE_DIGITS for text in texts)
 
     @property
     def shows_vocabulary(self) -> bool:

@@ -51,8 +51,10 @@ def seek_committed(
         if error.args[0].retriable() or error.args[0].code() in AWAY_ERRORS:
             log.warning("the committed offsets are not known yet: %s; trying again", error.args[0].str())
             return False
+        topics = ", ".join(sorted({topic for topic, _ in partitions}))
         raise WorkerError(
-            f"the committed offsets can't be read after an abort: {error.args[0].str()}. A new worker reads on from them."
+            f"the committed offsets of {topics} can't be read after an abort: {error.args[0].str()}. If the topic is gone, "
+            "create it: millstream topics create PIPELINE. Otherwise, a new worker reads on from them."
         ) from None
     if read:
         log.info("reading %s again from the committed offsets", ranges_of((p.topic, p.partition) for p in read))

@@ -25,7 +25,9 @@ def are_alike(parts: Sequence[Tensors]) -> bool:
     return len({_form_of(part, numbers=True) for part in parts}) == 1 and _floats_hold_all(parts)
 
 
-def usual_parts(parts: Sequence[Tensors], rows: Sequence[Ints]) -> tuple[list[Tensors], list[Ints], dict[int, str]]:
+def usual_parts(
+    parts: Sequence[Tensors], rows: Sequence[Ints], before: Tensors | None = None
+) -> tuple[list[Tensors], list[Ints], dict[int, str]]:
     """Take out the parts whose outputs have another form than those of most events.
 
     Integers count as floats if floats hold them exactly.
@@ -33,24 +35,28 @@ def usual_parts(parts: Sequence[Tensors], rows: Sequence[Ints]) -> tuple[list[Te
     Args:
         parts: outputs of each part.
         rows: of the events in each part.
+        before: outputs of an earlier micro-batch, which decide where as many events have one form as another.
 
     Returns:
         the other parts, their rows, and row -> what its event has in place of the usual, for those taken out.
     """
-    kept, others = _usual(parts, rows, numbers=True)
+    kept, others = _usual(parts, rows, before, numbers=True)
     if not _floats_hold_all([parts[at] for at in kept]):
-        kept, others = _usual(parts, rows, numbers=False)
+        kept, others = _usual(parts, rows, before, numbers=False)
     refused = {row: why for at, why in others.items() for row in rows[at].tolist()}
     return [parts[at] for at in kept], [rows[at] for at in kept], refused
 
 
-def _usual(parts: Sequence[Tensors], rows: Sequence[Ints], *, numbers: bool) -> tuple[list[int], dict[int, str]]:
+def _usual(
+    parts: Sequence[Tensors], rows: Sequence[Ints], before: Tensors | None, *, numbers: bool
+) -> tuple[list[int], dict[int, str]]:
     """The parts of the form that most events have, and what is odd about each other part."""
     forms = [_form_of(part, numbers=numbers) for part in parts]
     events: Counter[Form] = Counter()
     for form, own_rows in zip(forms, rows, strict=True):
         events[form] += len(own_rows)
-    usual = events.most_common(1)[0][0]
+    known = None if before is None else _form_of(before, numbers=numbers)
+    usual = max(events, key=lambda form: (events[form], form == known))
     others = {at: _difference(form, usual) for at, form in enumerate(forms) if form != usual}
     return [at for at in range(len(parts)) if at not in others], others
 
@@ -59,7 +65,7 @@ def _form_of(part: Tensors, *, numbers: bool = False) -> Form:
     """`numbers`: whether integers count as floats."""
     form = []
     for name, array in sorted(part.items()):
-        kind = _TYPES.get(array.dtype.kind, "text")
+        kind = _TYPES.get(array.dtype.kind, "text") if 0 not in array.shape[1:] else "an empty list"
         form.append((name, "a number" if numbers and kind in _NUMBERS else kind, array.shape[1:]))
     return tuple(form)
 
@@ -69,13 +75,16 @@ def _difference(form: Form, usual: Form) -> str:
     own, most = ({name: (kind, shape) for name, kind, shape in each} for each in (form, usual))
     for name in most:
         if name not in own:
-            return f"output `{name}` is missing for this event, and there for most of its micro-batch"
+            return f"output `{name}` is missing for this event, and there for others of its micro-batch"
         (kind, shape), (usual_kind, usual_shape) = own[name], most[name]
-        if kind != usual_kind:
-            return f"output `{name}` is {kind} for this event, and {usual_kind} for most of its micro-batch"
         if shape != usual_shape:
-            return f"output `{name}` has shape {list(shape)} for this event, and {list(usual_shape)} for most of its micro-batch"
-    return f"the event has the outputs {', '.join(own)}, and most of its micro-batch have {', '.join(most)}"
+            own_shape, most_shape = list(shape), list(usual_shape)
+            return (
+                f"output `{name}` has shape {own_shape} for this event, and {most_shape} for others of its micro-batch"
+            )
+        if kind != usual_kind:
+            return f"output `{name}` is {kind} for this event, and {usual_kind} for others of its micro-batch"
+    return f"the event has the outputs {', '.join(own)}, and others of its micro-batch have {', '.join(most)}"
 
 
 def _floats_hold_all(parts: Sequence[Tensors]) -> bool:

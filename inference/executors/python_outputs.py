@@ -55,6 +55,8 @@ def _array_of(output: object) -> Array:
     """An array that has lost nothing. If it isn't sure of which type the values are, they are objects."""
     dtype = getattr(output, "dtype", None)
     # What is masked or missing stands for no value. numpy would give the value behind a mask, and NaN for one that is missing.
+    if isinstance(output, list | tuple) and _has_masked(output):
+        raise OutputError(f"holds a masked value: {TAKEN}")
     if isinstance(output, np.ma.MaskedArray) or (hasattr(output, "isna") and not isinstance(dtype, np.dtype)):
         output = output.tolist() if hasattr(output, "tolist") else output
     try:
@@ -63,6 +65,11 @@ def _array_of(output: object) -> Array:
         )
     except Exception as error:  # arrays of different lengths, a tensor on a GPU
         raise OutputError(f"is no array: {error}") from None
+
+
+def _has_masked(items: Sequence[object]) -> bool:
+    """Whether a masked value stands in lists: numpy would make NaN of it."""
+    return any(item is np.ma.masked or (isinstance(item, list | tuple) and _has_masked(item)) for item in items)
 
 
 def _arrays_of_one_type(items: Sequence[object]) -> bool:
@@ -109,6 +116,8 @@ def _is_exact(number: Any) -> bool:
 
 
 def _checked_texts(array: Array, texts: Sequence[str]) -> Array:
+    if set(map(type, texts)) != {str}:  # numpy's own, or the members of an enum: encoders take neither
+        array = np.array([str.__str__(text) for text in texts], object).reshape(array.shape)
     try:
         "".join(texts).encode()
     except UnicodeEncodeError:

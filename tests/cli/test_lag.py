@@ -124,6 +124,22 @@ def test_watch_waits_through_an_outage(
     assert said.err.splitlines() == [f"{away} It goes on once the lag can be read.", "the broker answers again"]
 
 
+@pytest.mark.parametrize("options", [[], ["--json"], ["--watch"]])
+def test_ctrl_c_before_anything_is_shown_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    class Reader:
+        def read(self) -> list[PartitionLag]:
+            raise KeyboardInterrupt
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(lag, "reader_of", lambda _: Reader())
+    load(tmp_path, SMALL)
+    assert cli.run(["lag", str(tmp_path), *options]) == 1
+    assert capsys.readouterr().err == "interrupted\n"
+
+
 def test_missing_topic_is_told(kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     service = vector_service(tmp_path, kafka, with_topics=False)
     assert cli.run(["lag", str(service.file)]) == 1

@@ -264,10 +264,23 @@ def test_events_whose_outputs_have_another_shape_than_most_are_rejected(lengths:
     outputs, rows, rejected = isolation(run).run(inputs_of(len(lengths)))
     assert rows.tolist() == [row for row, length in enumerate(lengths) if length == 2]
     assert outputs["y"].tolist() == [[-row, -row] for row in rows]
-    why = "output `y` has shape [3] for this event, and [2] for most of its micro-batch"
+    why = "output `y` has shape [3] for this event, and [2] for others of its micro-batch"
     assert {row: rejection.error for row, rejection in rejected.items()} == {
         row: why if length else "bad" for row, length in enumerate(lengths) if length != 2
     }
+
+
+def test_batch_before_decides_where_as_many_outputs_have_one_shape_as_another() -> None:
+    def run(inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
+        own = (inputs["x"][:, 0] == 0).tolist()
+        if len(set(own)) > 1:
+            raise ModelRejected("the nested lists have different lengths")
+        return {"y": np.zeros((len(own), 1 if own[0] else 2))}
+
+    several = isolation(run)
+    several.run({"x": np.ones((3, 1), np.float32)})
+    _, rows, rejected = several.run(inputs_of(2))
+    assert (rows.tolist(), set(rejected)) == ([1], {0})
 
 
 def test_good_events_run_together_again_where_the_longest_decides_the_shape() -> None:
@@ -324,5 +337,5 @@ def test_python_model_whose_lists_vary_in_length_answers_most_events(tmp_path: P
     outputs, rows, rejected = isolation(executor.run).run(inputs_of(8))
     assert rows.tolist() == [0, 1, 2, 3, 4, 6, 7]
     assert outputs["y"].tolist() == [[row, row] for row in rows]
-    why = "output `y` has shape [3] for this event, and [2] for most of its micro-batch"
+    why = "output `y` has shape [3] for this event, and [2] for others of its micro-batch"
     assert rejected == {5: Rejection("model_rejected", why)}

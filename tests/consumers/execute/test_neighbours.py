@@ -19,7 +19,22 @@ if TYPE_CHECKING:
 INTEGERS = st.one_of(st.integers(-3, 3), st.integers(-(2**63), 2**63 - 1))
 FLOATS = st.one_of(st.floats(width=32), st.sampled_from([0.5, 2.0, 1e300, math.nan, math.inf]))
 TEXTS = st.sampled_from(["", "a", "0.5", "a\0", "é"])
-ODD = st.sampled_from([None, 2**63, 10**400, "a\ud800", b"a", {"a": 1}, [[1], [2, 3]], np.uint64(7), np.float32(0.1)])
+ODD = st.sampled_from(
+    [
+        None,
+        np.ma.masked,
+        np.str_("s"),
+        [np.str_("s")],
+        2**63,
+        10**400,
+        "a\ud800",
+        b"a",
+        {"a": 1},
+        [[1], [2, 3]],
+        np.uint64(7),
+        np.float32(0.1),
+    ]
+)
 VALUES = st.one_of(
     INTEGERS,
     FLOATS,

@@ -199,6 +199,8 @@ def test_client_whose_errors_have_no_built_in_cause_counts_by_their_names(tmp_pa
         ("{'y': [[-1, 2**63]]}", "output `y` holds an integer that is too large: a prediction takes"),
         ("{'y': [10**400]}", "output `y` holds an integer that is too large"),
         ("{'y': [[10**400, 0.5]]}", "output `y` holds float beside int"),
+        ("{'y': [np.ma.masked]}", "output `y` holds a masked value"),
+        ("{'y': [[1.0, np.ma.masked]]}", "output `y` holds a masked value"),
         ("{'y': ['a\\ud800']}", "output `y` holds a text with half of a character"),
         ("{'y': np.ma.array([[1, 2]], mask=[[False, True]])}", "output `y` holds NoneType"),
         ("{'y': [b'a']}", "output `y` holds bytes"),
@@ -313,3 +315,19 @@ def test_two_loads_of_a_file_share_nothing(tmp_path: Path) -> None:
     assert [module.make("made") for module in modules] == [1, 1]
     for module in modules:
         module.forget()
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        "[np.str_('a'), 'b']",
+        "np.array([np.str_('a'), 'b'], object)",
+        "[Label.A, Label.B]",
+    ],
+)
+def test_texts_of_other_classes_are_plain_ones(tmp_path: Path, returned: str) -> None:
+    """Encoders take no others, and an enum's own text would be another one."""
+    body = f"import enum\nclass Label(str, enum.Enum):\n    A, B = 'a', 'b'\nreturn {{'y': {returned}}}"
+    made = PythonExecutor(predicting(tmp_path, body), max_events=2).run({"x": np.zeros((2, 1), np.float32)})
+    assert made["y"].tolist() == ["a", "b"]
+    assert {type(text) for text in made["y"].tolist()} == {str}
