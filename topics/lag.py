@@ -142,13 +142,14 @@ class LagReader:
         self._consumer.close()
 
     def _numbers(self, topic: str) -> list[int]:
-        # The admin client is asked, because it finds partitions and leaders only in what it has been told before. Otherwise, it
-        # would not know new ones for up to five minutes.
-        found = self._admin.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic]
+        found = self._consumer.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic]
         if found.error is not None:
             raise TopicError(
                 f"topic {topic} can't be read: {found.error.str()}. Create it: millstream topics create PIPELINE"
             )
+        # The admin client finds partitions and leaders only in what it has been told before. Without this, it would not know new
+        # ones for up to five minutes. It isn't asked first: it would create a topic where the broker allows that.
+        self._admin.list_topics(topic, timeout=ANSWER_TIMEOUT)
         return sorted(found.partitions)
 
     def _bounds(self, places: list[Place]) -> dict[Place, Bounds]:
