@@ -331,3 +331,14 @@ def test_texts_of_other_classes_are_plain_ones(tmp_path: Path, returned: str) ->
     made = PythonExecutor(predicting(tmp_path, body), max_events=2).run({"x": np.zeros((2, 1), np.float32)})
     assert made["y"].tolist() == ["a", "b"]
     assert {type(text) for text in made["y"].tolist()} == {str}
+
+
+@pytest.mark.parametrize("returned", ["[1.0]", "[1.5]", "[float('nan')]", "['1']", "[[0.1, 0.2]]", "[7]", "[-1]"])
+def test_index_of_no_class_rejects_its_event_alone(tmp_path: Path, returned: str) -> None:
+    """The model's other events are answered, so it's not config.yaml that is wrong."""
+    config = (
+        "inputs: [{tensor: x, fields: [a], dtype: float32}]\noutputs: [{tensor: y, name: label, classes: [a, b, c]}]\n"
+    )
+    executor = PythonExecutor(predicting(tmp_path, f"return {{'y': {returned}}}", config=config), max_events=2)
+    with pytest.raises(ModelRejected, match="label"):
+        executor.run(ONE)
