@@ -12,7 +12,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Kafka
 from millstream.topics.answer_watch import AnswerWatch
 from millstream.topics.client_log import client_log
 from millstream.topics.errors import RecordTooLargeError, TopicError
-from millstream.topics.unreachable import cause_of, unreachable
+from millstream.topics.unreachable import LEADERLESS_ERRORS, cause_of, unreachable
 
 ANSWER_TIMEOUT = 10.0  # seconds
 DELIVERY_TIMEOUT = 30.0  # seconds
@@ -22,8 +22,6 @@ TRANSIENT_ERRORS = {
     KafkaError._RESOLVE,
 }
 """Errors after which the client recovers by itself, once the broker is back."""
-LEADERLESS_ERRORS = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
-"""Errors of a partition that was just created, or whose leader changes."""
 FENCED_ERRORS = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 """The broker has ended the producer's transaction: it was open for too long, or a newer producer has its transactional ID."""
 RETRY_INTERVAL = 0.1  # seconds between two tries

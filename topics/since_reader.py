@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from millstream.schemas.arrays import Ints
 from millstream.topics.client_log import client_log
 from millstream.topics.errors import TopicError
-from millstream.topics.records import ANSWER_TIMEOUT, LEADERLESS_ERRORS, TRANSIENT_ERRORS, asked_again, bounds
-from millstream.topics.unreachable import unreachable
+from millstream.topics.records import ANSWER_TIMEOUT, TRANSIENT_ERRORS, asked_again, bounds
+from millstream.topics.unreachable import LEADERLESS_ERRORS, unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -8,7 +8,8 @@ from confluent_kafka import Consumer, KafkaError
 
 from millstream.topics.client_log import client_log
 from millstream.topics.quick_connect import QUICK_CONNECT
-from millstream.topics.records import LEADERLESS_ERRORS, TRANSIENT_ERRORS
+from millstream.topics.records import TRANSIENT_ERRORS
+from millstream.topics.unreachable import LEADERLESS_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

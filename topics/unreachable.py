@@ -8,7 +8,8 @@ from confluent_kafka import KafkaError
 from millstream.topics.errors import BrokerUnreachableError
 
 _CONSEQUENT_ERRORS = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}  # they follow from another error
-_LEADERLESS = {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION}
+LEADERLESS_ERRORS = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
+"""Errors of a partition that was just created, or whose leader changes."""
 _CONNECT_TIMEOUT = 1.0  # seconds
 _DEFAULT_PORT = "9092"  # the client's, too
 _ADVICE = {
@@ -28,7 +29,7 @@ def unreachable(bootstrap: str, error: KafkaError, causes: Sequence[KafkaError] 
     if cause.code() == KafkaError._RESOLVE or are_unknown(bootstrap):
         told = _ADVICE[KafkaError._RESOLVE]
         return BrokerUnreachableError(f"the host's name is not known: {bootstrap} ({_said(cause)}). {told}.")
-    if cause.code() in _LEADERLESS:
+    if cause.code() in LEADERLESS_ERRORS:
         return BrokerUnreachableError(
             f"a partition at {bootstrap} has no leader now ({_said(cause)}). Look whether all brokers run, and try again."
         )

@@ -66,5 +66,5 @@ def end_late(code: int) -> None:
         EndAtOnce("", code).take(signal.SIGINT)
         return
     for number in (signal.SIGINT, signal.SIGTERM):
-        if callable(handler := signal.getsignal(number)) and not isinstance(handler, EndAtOnce | signal.Handlers):
+        if callable(handler := signal.getsignal(number)) and not isinstance(handler, EndAtOnce):
             signal.signal(number, signal.SIG_IGN)

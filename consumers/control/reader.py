@@ -14,8 +14,8 @@ from millstream.consumers.control.state import ControlState, Decode, Seen
 from millstream.schemas.errors import SchemaUnavailable
 from millstream.topics.client_log import client_log
 from millstream.topics.quick_connect import QUICK_CONNECT
-from millstream.topics.records import ANSWER_TIMEOUT, LEADERLESS_ERRORS, TRANSIENT_ERRORS, bounds
-from millstream.topics.unreachable import unreachable
+from millstream.topics.records import ANSWER_TIMEOUT, TRANSIENT_ERRORS, bounds
+from millstream.topics.unreachable import LEADERLESS_ERRORS, unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

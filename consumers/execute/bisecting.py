@@ -129,38 +129,22 @@ class Bisection:
         rows: list[npt.NDArray[np.int64]],
         rejected: dict[int, Rejection],
     ) -> Steps:
-        """The result of a micro-batch whose parts have these outputs."""
+        """The result of a micro-batch whose parts have these outputs. If they don't go together, their events run once more."""
         several = rows_of(inputs) > self._max_events  # micro-batches
-        if not several:
-            parts, rows = yield from self._of_one_form(inputs, parts, rows, rejected)
         ran = np.concatenate(rows) if len(rows) > 1 else rows[0]
+        if not several and not are_alike(parts):
+            try:
+                parts = [(yield {name: array[ran] for name, array in inputs.items()})]
+            except OutOfMemory:
+                pass
+            except Exception as error:
+                self._raise_unless_an_events(error)
+                parts, rows, others = usual_parts(parts, rows, self._before)
+                ran = np.concatenate(rows)
+                rejected |= {row: Rejection("model_rejected", why) for row, why in others.items()}
         # Other types are allowed only where memory is short: then the parts have no results of their own.
         outputs = _joined(parts, of_one_type=several)
         return (outputs, ran, rejected) if self._allow_nan_outputs else _without_nan(outputs, ran, rejected)
-
-    def _of_one_form(
-        self,
-        inputs: Inputs,
-        parts: list[Tensors],
-        rows: list[npt.NDArray[np.int64]],
-        rejected: dict[int, Rejection],
-    ) -> Generator[dict[str, Any], Tensors, tuple[list[Tensors], list[npt.NDArray[np.int64]]]]:
-        """If the outputs of parts don't go together, run all their events together. If the model rejects that, leave parts out.
-
-        Their events are put into `rejected`.
-        """
-        if are_alike(parts):
-            return parts, rows
-        ran = np.concatenate(rows)
-        try:
-            return [(yield {name: array[ran] for name, array in inputs.items()})], [ran]
-        except OutOfMemory:
-            return parts, rows
-        except Exception as error:
-            self._raise_unless_an_events(error)
-            parts, rows, others = usual_parts(parts, rows, self._before)
-            rejected |= {row: Rejection("model_rejected", why) for row, why in others.items()}
-            return parts, rows
 
     def _halves(self, error: Exception, start: int, stop: int) -> list[tuple[int, int]]:
         """What runs after an error of several events, last first. Raises the error if no event causes it."""

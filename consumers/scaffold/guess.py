@@ -19,7 +19,7 @@ from millstream.consumers.scaffold.model_file import ModelFile, ModelInput
 from millstream.consumers.scaffold.open_inputs import fits, likely, related, with_hints
 from millstream.consumers.scaffold.own_fields import last_name
 from millstream.consumers.scaffold.survey import Found
-from millstream.consumers.scaffold.texts import entry_text
+from millstream.consumers.scaffold.texts import entry_text, first_of
 from millstream.inference.executors.axes import SEVERAL_PER_ITEM
 from millstream.inference.mapping import PLACEHOLDER
 from millstream.schemas.wording import counted
@@ -241,9 +241,8 @@ def _scalars(
     left = sorted((one for one in fitting if one not in chosen), key=lambda one: -one.events)
     why = "the fields must stand in the order in which the model was trained"
     if left:
-        named = ", ".join(entry_text(element(one, entry.dtype, events).options) for one in left[:MAX_LEFT])
-        more = f" and {len(left) - MAX_LEFT} more" if len(left) > MAX_LEFT else ""
-        why += f"; these fields fit, too: {named}{more}"
+        entries = [entry_text(element(one, entry.dtype, events).options) for one in left]
+        why += f"; these fields fit, too: {first_of(entries, MAX_LEFT)}"
     if not stated:
         why = f"the file doesn't say which inputs the model has; {why}"
     return InputGuess(entry.tensor, entry.dtype, fields, {}, False, why)

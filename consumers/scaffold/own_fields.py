@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from millstream.consumers.scaffold.element import differing_times, malformed
 from millstream.consumers.scaffold.guesses import FieldGuess
 from millstream.consumers.scaffold.survey import MAX_DISTINCT, Found
-from millstream.consumers.scaffold.texts import entry_text
+from millstream.consumers.scaffold.texts import entry_text, first_of
 
 ID_NAMES = ("event_id", "id", "uuid", "key")  # in order of preference; and names that end in _id
 TIME_NAMES = (
@@ -48,9 +48,8 @@ def why_no_event_id(found: Mapping[str, Found], events: int) -> str:
     if not others:
         return why
     others.sort(key=lambda one: one.kind != "text")  # a whole number that differs is often an amount
-    named = ", ".join(entry_text({"field": one.path}) for one in others[:_MAX_NAMED])
-    more = f" and {len(others) - _MAX_NAMED} more" if len(others) > _MAX_NAMED else ""
-    return f"{why}. Fields with other names that do: {named}{more}. If one of them identifies an event, write it as event_id"
+    named = first_of([entry_text({"field": one.path}) for one in others], _MAX_NAMED)
+    return f"{why}. Fields with other names that do: {named}. If one of them identifies an event, write it as event_id"
 
 
 def _differs(one: Found, events: int) -> bool:
@@ -94,9 +93,10 @@ def why_no_event_time(found: Mapping[str, Found]) -> str:
     why = "no field is called like a time and has values that look like times"
     if not times:
         return why
-    named = ", ".join(entry_text({"field": one.path}) for one in times[:_MAX_NAMED])
-    more = f" and {len(times) - _MAX_NAMED} more" if len(times) > _MAX_NAMED else ""
-    return f"{why}. Values of other fields do: {named}{more}. If one of them says when an event happened, write it as event_time"
+    named = first_of([entry_text({"field": one.path}) for one in times], _MAX_NAMED)
+    return (
+        f"{why}. Values of other fields do: {named}. If one of them says when an event happened, write it as event_time"
+    )
 
 
 def is_id(path: str) -> bool:

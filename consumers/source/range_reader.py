@@ -14,8 +14,8 @@ from millstream.topics.client_log import client_log
 from millstream.topics.coordinator import UNREADY_ERRORS
 from millstream.topics.errors import TopicError
 from millstream.topics.quick_connect import QUICK_CONNECT
-from millstream.topics.records import ANSWER_TIMEOUT, LEADERLESS_ERRORS, TRANSIENT_ERRORS, asked_again, bounds
-from millstream.topics.unreachable import unreachable
+from millstream.topics.records import ANSWER_TIMEOUT, TRANSIENT_ERRORS, asked_again, bounds
+from millstream.topics.unreachable import LEADERLESS_ERRORS, unreachable
 
 log = logging.getLogger(__name__)
 

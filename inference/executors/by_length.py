@@ -99,6 +99,8 @@ class ByLength:
 
     def _joined(self, answers: list[dict[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
         """Join the outputs of all calls. Raises ModelConfigError if their shapes differ, ModelRejected if their types do."""
+        if are_alike(answers):
+            return join_rows(answers)
         for name in answers[0]:
             shapes = {answer[name].shape[1:] for answer in answers}
             if len(shapes) > 1:
@@ -107,9 +109,7 @@ class ByLength:
                     f"{', '.join(str(list(shape)) for shape in sorted(shapes))}. A prediction takes one shape: pool it in the "
                     f"model, or run all at one length (`length_buckets: [{self.length_buckets[-1]}]`)."
                 )
-        if not are_alike(answers):
-            raise ModelRejected(f"{self._model.place}: outputs of events of another length have another type.")
-        return join_rows(answers)
+        raise ModelRejected(f"{self._model.place}: outputs of events of another length have another type.")
 
     def _warn_of_padding(self) -> None:
         """Warn if the model takes padding for items. Raises OutOfMemory, ExecutorUnavailable."""

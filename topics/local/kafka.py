@@ -176,17 +176,15 @@ class LocalKafka:
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes], log: Path) -> None:
         """Ready means that *our* broker answers: the port may have become another's since it was checked."""
-        client: AdminClient | None = None
         deadline = time.monotonic() + _READY_TIMEOUT_S
+        # A client's connection to an ephemeral port that nobody listens on may become one to itself, and take the port.
+        while not is_listening(self._port) and time.monotonic() < deadline and process.poll() is None:
+            time.sleep(_LOOK_INTERVAL_S)
+        client = AdminClient(
+            {"bootstrap.servers": self.bootstrap, "reconnect.backoff.max.ms": 200, "log_level": 0},
+        )
         answer = ""
         while time.monotonic() < deadline and process.poll() is None:
-            # A client's connection to an ephemeral port that nobody listens on may become one to itself, and take the port.
-            if not is_listening(self._port):
-                time.sleep(_LOOK_INTERVAL_S)
-                continue
-            client = client or AdminClient(
-                {"bootstrap.servers": self.bootstrap, "reconnect.backoff.max.ms": 200, "log_level": 0},
-            )
             try:
                 cluster_id = str(client.list_topics(timeout=1.0).cluster_id)
             except KafkaException as error:
