@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from pydantic_core import ErrorDetails
 
@@ -45,6 +45,12 @@ def shown(value: object) -> str:
         case list() | tuple():
             return "a list" if value else "an empty list"
     return f"{value!r:.60}"
+
+
+def first_of(entries: Sequence[str], most: int) -> str:
+    """The first entries, and how many more there are."""
+    more = f" and {len(entries) - most} more" if len(entries) > most else ""
+    return f"{', '.join(entries[:most])}{more}"
 
 
 def counted(count: int, noun: str) -> str:

@@ -37,8 +37,11 @@ from millstream.inference.repository import CONFIG_FILE, ModelVersion
 from millstream.inference.signature import TensorInput, TensorOutput, blank, class_name
 from millstream.pipeline.comparison_sections import Shadow as ShadowSection
 from millstream.pipeline.pipeline import Pipeline
+from millstream.schemas.avro.types import record_tree
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.errors import SchemaError
+from millstream.schemas.lookup_columns import looked_up
+from millstream.schemas.paths import parse_path
 from millstream.schemas.yaml_file import advice_on_ending
 from millstream.topics.admin import Admin, cleanup_policy, require
 
@@ -106,14 +109,14 @@ def _names(output: TensorOutput) -> str:
         return output.name
     names = [class_name(output.name, of) for of in output.classes[:MAX_NAMES]]
     more = ", ..." if len(output.classes) > MAX_NAMES else ""
-    return f"{', '.join(names)}{more} (scores) or {output.name} (an index)"
+    return f"{', '.join(names)}{more} if it has a score for each class, or {output.name} if it has the index of one"
 
 
 def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
     """Print what a worker would run, and run the model. Returns the model's error if it rejects blank events."""
     pipeline = plan.pipeline
     console.print(f"schema    {_schema(plan)}", markup=False)
-    for line in _mapping(plan):
+    for line in (*_defaults(plan), *_mapping(plan)):
         console.print(line, markup=False)
     plan.executor.warm_up()
     refusal = check_answers(plan)
@@ -263,6 +266,20 @@ def _schema(plan: Plan) -> str:
     listed = ", ".join(map(str, ids))
     several = f" (files with this name: {listed}; all events are read with the highest ID)" if len(ids) > 1 else ""
     return f"{plan.reader.name}, id {plan.reader.id}{several}"
+
+
+def _defaults(plan: Plan) -> Iterator[str]:
+    """The schema's defaults that the model gets, unnoticed, in place of fields that events lack."""
+    if plan.reader is None:
+        return
+    fields = (field for entry in plan.model.signature.inputs for field in entry.fields if looked_up(field) is None)
+    names = {parse_path(field).field for field in fields}
+    for entry in record_tree(plan.reader)["fields"]:
+        if entry["name"] in names and entry.get("default") is not None:
+            yield (
+                f"default   events without `{entry['name']}` get {entry['default']!r:.40}, the schema's default, and aren't "
+                f"counted as missing (`millstream docs models#replaced-values`)"
+            )
 
 
 def _mapping(plan: Plan) -> list[str]:

@@ -7,8 +7,10 @@ from millstream.consumers.decode.event_times import TimeFormat
 from millstream.consumers.decode.lookup_keys import key_fields
 from millstream.consumers.errors import PlanError
 from millstream.consumers.problems import Problems
+from millstream.inference.conversions import Conversion
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import check_fields
+from millstream.inference.times import Time
 from millstream.pipeline.comparison_sections import EXPECTED_LABELS
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.avro.types import LOGICAL_TYPE, logical_tree, record_tree, title
@@ -96,7 +98,18 @@ def check_model_fields(models: Sequence[ModelVersion], schema: Schema | None) ->
                             f"{place} takes the array `{field}`. In JSON without a schema, write `[]` behind the array: "
                             f"`{field}[]`, or, if its items are objects, for example `items[].price`."
                         )
+                    _check_time(schema, field, conversion, place)
     problems.raise_all()
+
+
+def _check_time(schema: Schema | None, field: str, conversion: Conversion, place: str) -> None:
+    """Raise PlanError if the mapping reads an Avro timestamp or date in another unit than its own."""
+    time, known = conversion.converter, time_format(schema, field)
+    if schema is not None and known is not None and isinstance(time, Time) and time.format != known:
+        raise PlanError(
+            f"{place} reads the event's field `{field}` with `time: {time.format}`, but schema `{schema.name}` has "
+            f"{_logical_type(schema, field)} there. Leave `time` out: the schema says the unit."
+        )
 
 
 def _model_path(tree: AvroType | None, field: str, schema: Schema | None, place: str) -> Path:

@@ -19,10 +19,10 @@ from millstream.consumers.scaffold.model_file import ModelFile, ModelInput
 from millstream.consumers.scaffold.open_inputs import fits, likely, related, with_hints
 from millstream.consumers.scaffold.own_fields import last_name
 from millstream.consumers.scaffold.survey import Found
-from millstream.consumers.scaffold.texts import entry_text, first_of
+from millstream.consumers.scaffold.texts import entry_text
 from millstream.inference.executors.axes import SEVERAL_PER_ITEM
 from millstream.inference.mapping import PLACEHOLDER
-from millstream.schemas.wording import counted
+from millstream.schemas.wording import counted, first_of
 
 MAX_FIELDS = 2000  # that fill an input; a larger one is filled by a list
 NO_LIST = (
@@ -40,6 +40,9 @@ _TIME_PARTS = {
     "dayofmonth": "day",
 }
 """Names of inputs, without case and separators -> the part of a time that they have, see `inference.times`."""
+_TOKENS = {"inputids", "tokenids", "tokens"}  # names of inputs, without case and separators
+_TOKENIZER = "tokenizer.json"
+_TOKEN_TYPES = {"tokentypeids", "segmentids"}
 
 
 def inputs_of(model: ModelFile, found: Mapping[str, Found], events: int, taken: Sequence[str]) -> list[InputGuess]:
@@ -52,7 +55,9 @@ def inputs_of(model: ModelFile, found: Mapping[str, Found], events: int, taken: 
         of_others = {one.path for tensor, one in named.items() if one is not None and tensor != entry.tensor}
         left = {path: found for path, found in free.items() if path not in of_others}
         part = None if named[entry.tensor] else _part_of_time(entry, list(found.values()), events, taken)
-        part = part or (None if named[entry.tensor] else _mask(entry, inputs))
+        part = part or (
+            None if named[entry.tensor] else _mask(entry, inputs) or _tokens(entry, list(left.values()), events)
+        )
         one = part or _input(entry, left, events, stated=bool(model.inputs))
         guessed[entry.tensor] = one
         for used in () if part else one.fields:  # a field seldom fills two inputs, but each part of a time may
@@ -63,7 +68,8 @@ def inputs_of(model: ModelFile, found: Mapping[str, Found], events: int, taken: 
 
 def _side_by_side(guessed: Sequence[InputGuess], found: Mapping[str, Found]) -> list[InputGuess]:
     """The guesses for inputs of variable length, which share one `max_length`, and have as many items in each event."""
-    lists = [one for one in guessed if "max_length" in one.options and one.fields != [OPEN]]
+    varying = [one for one in guessed if "max_length" in one.options and "tokenizer" not in one.fields[0].options]
+    lists = [one for one in varying if one.fields != [OPEN]]
     if not lists:
         return [*guessed]
     first = next((one for one in lists if NOT_NAMED not in one.why), lists[0])
@@ -73,10 +79,19 @@ def _side_by_side(guessed: Sequence[InputGuess], found: Mapping[str, Found]) -> 
     made = []
     for one in guessed:
         if one in lists and one not in fitting:
-            made.append(InputGuess(one.tensor, one.dtype, [OPEN], shared, True, NO_LIST))
+            path = one.fields[0].options["field"]
+            why = NO_LIST
+            if _array_of(path) == _array_of(first.fields[0].options["field"]):
+                why = f"some items lack {path}, which seems to be the one: write it with `missing`, so that it has as many items"
+            made.append(InputGuess(one.tensor, one.dtype, [OPEN], shared, True, why))
         else:
             made.append(replace(one, options=one.options | shared) if "max_length" in one.options else one)
     return made
+
+
+def _array_of(path: str) -> str:
+    """The path to the array whose items a path leads into."""
+    return path.rpartition("[]")[0]
 
 
 def _input(entry: ModelInput, found: Mapping[str, Found], events: int, *, stated: bool) -> InputGuess:
@@ -131,6 +146,27 @@ def _mask(entry: ModelInput, inputs: Sequence[ModelInput]) -> InputGuess | None:
         return None
     why = "the input is called a mask, so it gets 1 for each item of an event, and 0 for the padding behind them"
     return InputGuess(entry.tensor, entry.dtype, [], {"mask": True}, True, why)
+
+
+def _tokens(entry: ModelInput, found: Sequence[Found], events: int) -> InputGuess | None:
+    """An input that is called as transformers call the tokens of a text, or their types."""
+    name = _plain(entry.tensor)
+    if entry.shape != (None,) or not is_index(entry.dtype) or name not in _TOKENS | _TOKEN_TYPES:
+        return None
+    if name in _TOKEN_TYPES:
+        why = "the input is called as the types of tokens are: 1 for the tokens of a second text"
+        return InputGuess(entry.tensor, entry.dtype, [], {"token_types": True}, True, why)
+    why = f"the input is called as tokens are: put the model's {_TOKENIZER}, of Hugging Face's `tokenizers`, beside the model"
+    texts = [one for one in found if one.kind == "text" and not one.is_list and not one.time_format]
+    texts = [one for one in texts if one.is_prose] or texts
+    field: dict[str, Any] = {"field": texts[0].path if len(texts) == 1 else PLACEHOLDER, "tokenizer": _TOKENIZER}
+    if len(texts) > 1:
+        why += f". These fields have texts: {first_of([one.path for one in texts], MAX_LISTS)}"
+    elif texts and texts[0].events < events:
+        field["missing"] = MISSING["string"]
+        why += f"; {lacking(texts[0], field['missing'], events)}"
+    options = {"max_length": entry.max_length or DEFAULT_MAX_LENGTH}
+    return InputGuess(entry.tensor, entry.dtype, [FieldGuess(field)], options, True, why)
 
 
 def _list(

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from millstream.consumers.scaffold.element import differing_times, malformed
 from millstream.consumers.scaffold.guesses import FieldGuess
 from millstream.consumers.scaffold.survey import MAX_DISTINCT, Found
-from millstream.consumers.scaffold.texts import entry_text, first_of
+from millstream.consumers.scaffold.texts import entry_text
+from millstream.schemas.wording import first_of
 
 ID_NAMES = ("event_id", "id", "uuid", "key")  # in order of preference; and names that end in _id
 TIME_NAMES = (

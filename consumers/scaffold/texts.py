@@ -129,12 +129,6 @@ def entry_text(options: Mapping[str, Any]) -> str:
     return f"{{{', '.join(f'{name}: {_yaml(value)}' for name, value in options.items())}}}"
 
 
-def first_of(entries: Sequence[str], most: int) -> str:
-    """The first entries, and how many more there are."""
-    more = f" and {len(entries) - most} more" if len(entries) > most else ""
-    return f"{', '.join(entries[:most])}{more}"
-
-
 def _yaml(value: Any) -> str:
     """A value in YAML's flow style. What could be read as something else is quoted."""
     if isinstance(value, list):

@@ -9,12 +9,14 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from millstream.schemas.arrays import Ints
 from millstream.schemas.avro.columns import ColumnReader, column_reader, why_not_compiled
 from millstream.schemas.avro.each import RecordReader
+from millstream.schemas.avro.evolution import silent_defaults
 from millstream.schemas.avro.heads import by_head
 from millstream.schemas.avro.limits import types_of
 from millstream.schemas.avro.record_reader import record_reader
@@ -31,6 +33,7 @@ from millstream.schemas.store import Schema, SchemaStore
 from millstream.schemas.table import Table
 from millstream.schemas.time_budget import TimeBudget
 from millstream.schemas.wire import schema_id_of
+from millstream.schemas.wording import first_of
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +44,7 @@ _MAX_LOOK_UP_SECONDS = 15.0
 # time would depend on what else runs on the machine.
 COMPILE_BUDGET = {"share": 0.1, "burst": 5.0}
 MAX_CELLS = 50_000_000  # that the columns of a record may have, if paths lead into items of arrays: 9 bytes each
+MAX_NAMED_DEFAULTS = 5  # fields that a warning names
 MAX_CACHE_SIZE = 50_000  # cached readers, weighed by their schemas, see `_size_of`
 
 
@@ -161,11 +165,24 @@ class AvroDecoder:
     def _compiled(self, head: bytes, writer: Schema) -> _Reader | Unreadable:
         try:
             sources = sources_of(writer, self._reader, self._wanted.fields)
+            if defaults := silent_defaults(writer, self._reader, self._wanted.fields):
+                self._warn(writer, defaults)
             return column_reader(head, writer, sources) or record_reader(writer, self._reader, sources)
         except BadSchemaError as error:
             return Unreadable("schema_incompatible", str(error))
         except Unreadable as error:
             return error
+
+    def _warn(self, writer: Schema, defaults: Mapping[str, Any]) -> None:
+        """Say which fields have the same value in all records of a writer schema."""
+        named = [f"`{path}` (default {default!r:.40})" for path, default in defaults.items()]
+        log.warning(
+            "%s lacks %s: all its records get the default of %s. If the producer renamed a field, write the old and the new name "
+            "as in `millstream docs registry#when-schemas-change`",
+            title(writer),
+            first_of(named, MAX_NAMED_DEFAULTS),
+            title(self._reader),
+        )
 
 
 def _size_of(writer: Schema) -> int:

@@ -42,6 +42,6 @@ def _source(field: Field, types: dict[str, AvroType], writer: Schema, reader: Sc
         raise Unreadable(
             "schema_incompatible",
             f"{title(writer)}, which the record was written with, lacks the field '{field.name}' that "
-            f"{title(reader)} wants: give it a default there, or write it",
+            f"{title(reader)} wants: write it. If it has another name now, add that to its `aliases` there, or give it a default",
         )
     return Source(field, name, types[name] if name else "null")

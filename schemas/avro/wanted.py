@@ -186,6 +186,12 @@ def _type_inside(tree: AvroType, step: Step, before: Sequence[Step], path: Path,
     if not isinstance(step, str) and kind == "array":
         return core["items"]
     expected = "a record or a map" if isinstance(step, str) else "an array"
+    if kind == "union":
+        found = ", ".join(kind_of(branch) for branch in core)
+        raise BadFieldError(
+            f"field '{path.text}' of {of}: expected {expected} at `{text_of(before)}`, found a union of {found}: no path leads "
+            f"into a union of several types. Name another field"
+        )
     raise BadFieldError(
         f"field '{path.text}' of {of}: expected {expected} at `{text_of(before)}`, found {kind}: correct the path"
     )

@@ -619,4 +619,7 @@ def test_outputs_of_classes_are_listed_by_the_names_that_predictions_have(
     assert output in config.read_text()
     assert cli.run(["check", str(service.file), "--offline"]) == 0
     said = capsys.readouterr().out
-    assert "output    label.a, label.b, label.c, ... (scores) or label (an index), from y" in said
+    assert (
+        "output    label.a, label.b, label.c, ... if it has a score for each class, or label if it has the index of one, from y"
+        in said
+    )

@@ -269,6 +269,41 @@ def test_lists_of_other_lengths_do_not_fill_inputs_beside_each_other(tmp_path: P
     assert "For the mask of another input, write `mask: true`" in config
 
 
+def test_part_of_items_that_some_lack_is_told_with_the_option_that_it_needs(tmp_path: Path) -> None:
+    events = [
+        {"seen": [{"price": 1.5, "dwell_ms": 2.5} if item % 2 else {"price": 1.5} for item in range(number)]}
+        for number in range(1, 8)
+    ]
+    config = unsure(tmp_path, [("price", TensorProto.FLOAT, ["n"]), ("dwell", TensorProto.FLOAT, ["n"])], events)
+    assert "some items lack seen[].dwell_ms, which seems to be the one: write it with `missing`" in config
+
+
+def test_inputs_that_are_called_tokens_get_a_tokenizer(tmp_path: Path) -> None:
+    inputs = [(name, TensorProto.INT64, ["n"]) for name in ("input_ids", "attention_mask", "token_type_ids")]
+    file = model(tmp_path / "m.onnx", inputs)
+    prose = "a title of many words, which is no category"
+    events = [{"id": f"e{n}", "kind": "ab"[n % 2], "title": f"{prose} {n}"} for n in range(12)]
+    own = write_events(tmp_path, events)
+    assert cli.run(["init", str(tmp_path / "one"), "--model", str(file), "--sample", str(own)]) == 0
+    config = (tmp_path / "one/models/one/1/config.yaml").read_text()
+    assert "put the model's tokenizer.json, of Hugging Face's `tokenizers`, beside the model" in config
+    assert yaml.safe_load(config)["inputs"] == [
+        {"tensor": "input_ids", "dtype": "int64", "max_length": 128, "field": "title", "tokenizer": "tokenizer.json"},
+        {"tensor": "attention_mask", "dtype": "int64", "mask": True},
+        {"tensor": "token_type_ids", "dtype": "int64", "token_types": True},
+    ]
+    own = write_events(tmp_path, [event | {"body": f"{prose} {n}, too"} for n, event in enumerate(events)])
+    assert cli.run(["init", str(tmp_path / "two"), "--model", str(file), "--sample", str(own)]) == 0
+    config = (tmp_path / "two/models/two/1/config.yaml").read_text()
+    assert "These fields have texts: title, body" in config
+    assert yaml.safe_load(config)["inputs"][0]["field"] == "TODO"
+    del events[3]["title"]
+    own = write_events(tmp_path, events)
+    assert cli.run(["init", str(tmp_path / "lacking"), "--model", str(file), "--sample", str(own)]) == 0
+    config = (tmp_path / "lacking/models/lacking/1/config.yaml").read_text()
+    assert yaml.safe_load(config)["inputs"][0]["missing"] == ""
+
+
 def test_lists_that_may_fill_an_input_are_named_with_the_option_that_they_need(tmp_path: Path) -> None:
     events = [{"tags": ["red", "blue"][: number % 3], "slots": [1, 2], "heat": [0.5, 1.5]} for number in range(12)]
     config = unsure(tmp_path, [("ids", TensorProto.INT64, ["n"])], events)

@@ -176,6 +176,14 @@ def test_one_type_may_be_wanted_by_different_parts() -> None:
     assert found(avro_decoder(schema, *paths).decode(in_avro(schema, event))) == expected([event], paths)
 
 
+def test_path_into_a_union_of_several_types_is_refused_with_them() -> None:
+    card, cash = record(("amount", "int"), name="Card"), record(("amount", "int"), name="Cash")
+    with pytest.raises(
+        BadFieldError, match="a record or a map at `pay`, found a union of record, record: no path leads into"
+    ):
+        avro_decoder(record(("pay", ["null", card, cash])), "pay.amount")
+
+
 def test_a_wanted_key_that_occurs_twice_is_malformed() -> None:
     schema = record(("m", {"type": "map", "values": "int"}))
 

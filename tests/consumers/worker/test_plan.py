@@ -190,6 +190,21 @@ def test_schema_says_in_which_format_a_time_is(tmp_path: Path) -> None:
     assert block.tensors["x"].tolist() == [[2.0], [-1.0]]
 
 
+@pytest.mark.parametrize(
+    ("logical", "stated"),
+    [("timestamp-micros", "milliseconds"), ("timestamp-millis", "seconds"), ("local-timestamp-millis", "microseconds")],
+)
+def test_unit_of_a_time_that_is_not_the_schemas_is_refused(tmp_path: Path, logical: str, stated: str) -> None:
+    service = python_service(tmp_path, NOWHERE, 'return {"y": inputs["x"]}', with_topics=False)
+    schema = tmp_path / "schemas" / "1-number-event.avsc"
+    time = f'{{"name": "x", "type": {{"type": "long", "logicalType": "{logical}"}}}}'
+    schema.write_text(schema.read_text(encoding="utf-8").replace('{"name": "x", "type": "double"}', time))
+    config = f"inputs: [{{tensor: x, fields: [{{field: x, time: {stated}, as: month}}], dtype: float64}}]"
+    (tmp_path / "models" / "number" / "1" / "config.yaml").write_text(f"{config}\noutputs: [{{tensor: y}}]")
+    with pytest.raises(PlanError, match=rf"`x` with `time: {stated}`, but schema `number-event` has {logical} there"):
+        make_plan(load_pipeline(service.file, {}))
+
+
 def test_json_without_a_schema_becomes_features_by_paths(tmp_path: Path) -> None:
     source = {"format": "json", "event_id": "id", "event_time": "at", "event_time_format": "seconds"}
     service = python_service(tmp_path, NOWHERE, 'return {"y": inputs["x"]}', with_topics=False, input=source)

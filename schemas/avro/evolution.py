@@ -1,0 +1,111 @@
+"""Finds what Avro's schema resolution does silently to wanted fields: it takes defaults, and reads times in another unit.
+
+Resolution compares no logical types. It would read microseconds as if they were milliseconds.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.schemas.avro.types import (
+    LOGICAL_TYPE,
+    NO_DEFAULT,
+    Field,
+    kind_of,
+    logical_tree,
+    map_values,
+    nullable,
+    title,
+)
+from millstream.schemas.errors import Unreadable
+from millstream.schemas.paths import Every, Step, text_of
+from millstream.schemas.store import AvroType, Schema
+
+_UNITS = ("date", "timestamp-", "time-")  # how logical types begin whose numbers have a unit of time
+_Steps = tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A wanted field, item or map entry, with its types in both schemas."""
+
+    steps: _Steps
+    written: AvroType | None  # None: the writer lacks the field
+    read: AvroType
+    default: Any = NO_DEFAULT  # of a field
+
+
+def silent_defaults(writer: Schema, reader: Schema, fields: Sequence[Field]) -> dict[str, Any]:
+    """The wanted fields that the writer schema lacks, with the reader's defaults, but for null, which counts as missing.
+
+    Args:
+        writer: which the records were written with.
+        reader: which the events are read with.
+        fields: its wanted fields.
+
+    Returns:
+        Path -> default.
+
+    Raises:
+        Unreadable: reason schema_incompatible; a time has another unit in the writer schema.
+    """
+    if writer.definition == reader.definition:
+        return {}
+    found: dict[str, Any] = {}
+    for place in _places(fields, logical_tree(writer), logical_tree(reader)):
+        if place.written is None:
+            if place.default is not None and place.default is not NO_DEFAULT:
+                found[text_of(place.steps)] = place.default
+            continue
+        theirs, ours = _units(place.written), _units(place.read)
+        if theirs and ours and theirs.isdisjoint(ours):
+            raise Unreadable(
+                "schema_incompatible",
+                f"{title(writer)}, which the record was written with, has {_either(theirs)} at `{text_of(place.steps)}`, where "
+                f"{title(reader)} wants {_either(ours)}: let both have the same",
+            )
+    return found
+
+
+def _places(fields: Sequence[Field], written: AvroType, read: AvroType) -> Iterator[_Place]:
+    entries = [
+        {"name": field.name, "type": field.type, "aliases": field.aliases, "default": field.default} for field in fields
+    ]
+    return _inside({"type": "record", "fields": entries}, written, read, ())
+
+
+def _inside(wanted: AvroType, written: AvroType, read: AvroType, steps: _Steps) -> Iterator[_Place]:
+    """The places within a type. `wanted`: the reader's type with only the wanted parts."""
+    (wanted, _), (written, _), (read, _) = nullable(wanted), nullable(written), nullable(read)
+    values, kinds = map_values(wanted), (kind_of(written), kind_of(read))
+    if kinds == ("map", "map") and values is not None:
+        for entry in wanted["fields"]:
+            yield from _at(values, written["values"], read["values"], (*steps, entry["name"]))
+    elif kinds == ("array", "array"):
+        yield from _at(wanted["items"], written["items"], read["items"], (*steps, Every.ITEM))
+    elif kinds == ("record", "record"):
+        theirs, ours = ({entry["name"]: entry["type"] for entry in tree["fields"]} for tree in (written, read))
+        for entry in wanted["fields"]:
+            inner, own = (*steps, entry["name"]), ours[entry["name"]]
+            name = next((name for name in (entry["name"], *entry.get("aliases", ())) if name in theirs), None)
+            if name is None:
+                yield _Place(inner, None, own, entry.get("default", NO_DEFAULT))
+            else:
+                yield from _at(entry["type"], theirs[name], own, inner)
+
+
+def _at(wanted: AvroType, written: AvroType, read: AvroType, steps: _Steps) -> Iterator[_Place]:
+    """A place, and those within it."""
+    yield _Place(steps, written, read)
+    yield from _inside(wanted, written, read, steps)
+
+
+def _units(tree: AvroType) -> set[str]:
+    """The logical types with a unit of time that values of a type may have. A local time has that of other times."""
+    branches = tree if isinstance(tree, list) else [tree]
+    logical = (str(branch.get(LOGICAL_TYPE, "")) for branch in branches if isinstance(branch, dict))
+    return {name for name in (each.removeprefix("local-") for each in logical) if name.startswith(_UNITS)}
+
+
+def _either(names: set[str]) -> str:
+    return " or ".join(sorted(names))
