@@ -59,6 +59,8 @@ class ByLength:
             OutOfMemory,
         ):  # the warm-up has logged it; without a measurement, the fixed cost counts as 0
             self._call = 0.0
+        with suppress(ModelRejected, OutOfMemory):
+            self._check_shapes()
         with suppress(OutOfMemory):
             self._warn_of_padding()
 
@@ -110,6 +112,11 @@ class ByLength:
                     f"model, or run all at one length (`length_buckets: [{self.length_buckets[-1]}]`)."
                 )
         raise ModelRejected(f"{self._model.place}: outputs of events of another length have another type.")
+
+    def _check_shapes(self) -> None:
+        """Raise ModelConfigError if outputs depend on the length: else the first long event would end the worker."""
+        lengths = self.length_buckets[:2]
+        self._joined([self._executor.run(blank(self._model.signature.at(length), 1)) for length in lengths])
 
     def _warn_of_padding(self) -> None:
         """Warn if the model takes padding for items. Raises OutOfMemory, ExecutorUnavailable."""

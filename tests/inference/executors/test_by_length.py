@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.inference.errors import ModelRejected
+from millstream.inference.errors import ModelConfigError, ModelRejected
 from millstream.inference.executors.by_length import ByLength
 from millstream.inference.executors.interface import Tensors
 from millstream.inference.ragged import Ragged
@@ -268,3 +268,20 @@ def test_model_that_rejects_made_up_events_is_measured_nevertheless() -> None:
 
 def test_model_that_runs_all_events_at_one_length_is_not_talked_of(caplog: pytest.LogCaptureFixture) -> None:
     assert said_of(caplog, lambda inputs: inputs["items"].mean(axis=1), length_buckets=(LONGEST,)) == ""
+
+
+class PerItem(Timed):
+    """Gives a number for each item."""
+
+    def run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
+        return {"y": inputs["items"] * 2}
+
+
+def test_model_whose_outputs_have_the_length_of_the_event_is_refused_before_any_event() -> None:
+    with pytest.raises(
+        ModelConfigError, match=r"output `y` has another shape for events of another length: \[8\], \[16\]"
+    ):
+        ByLength(MODEL, PerItem(call=1)).warm_up()
+    at_one_length = ByLength(replace(MODEL, length_buckets=(64,)), PerItem(call=1))
+    at_one_length.warm_up()
+    assert at_one_length.run(events_of([3, 20]))["y"].shape == (2, 64)
