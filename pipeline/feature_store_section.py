@@ -93,8 +93,8 @@ class LookupSection(Section):
     )
     max_age: PositiveDuration | None = Field(
         None,
-        description="How old an entry may be. The features of an older one count as missing. Without it, any age. With Redis, it "
-        "needs `updated`.",
+        description="How old an entry may be. The features of an older one count as missing. At most 30 days. Without it, any "
+        "age. With Redis, it needs `updated`.",
     )
     include_age: bool = Field(
         False,

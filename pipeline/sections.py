@@ -168,8 +168,8 @@ class Input(Section):
     )
     key: Text | None = Field(
         None,
-        description="Path of the field that `millstream produce` takes as the record's key, so that test events are partitioned "
-        "as real ones.",
+        description="Path of the field that `millstream produce` takes as the record's key. It chooses partitions as Java's "
+        "clients do.",
     )
     start: Literal["earliest", "latest"] = Field(
         "earliest",

@@ -162,7 +162,7 @@ def _not_passed(pipeline: Pipeline, steps: Steps, current: RolloutRecord) -> str
     now = clock()
     found = figures_of(evaluations_of(pipeline, open_store(pipeline)), current, now)
     told, age = (
-        (found, "")
+        (f"the step's evaluation ({found})", "")
         if isinstance(found, str)
         else ("; ".join(found.notes), f"The step was {evaluated_text(found, current, now)}. ")
     )

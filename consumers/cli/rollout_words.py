@@ -153,11 +153,10 @@ def rollout_lines(pipeline: Pipeline) -> list[str]:
 def _section_lines(pipeline: Pipeline) -> list[str]:
     """The strategy, and what a step needs."""
     rollout = rollout_of(pipeline)
-    named = (
-        "a version that `millstream rollout start` names"
-        if rollout.candidate is None
-        else f"version {rollout.candidate}"
-    )
+    named = f"version {rollout.candidate}"
+    if rollout.candidate is None:
+        won = "" if rollout.start_after_shadow is None else "a shadow's version that has won, or of "
+        named = f"{won}a version that `millstream rollout start` names"
     steps = steps_of(rollout)
     match rollout.strategy:
         case "canary":
@@ -368,6 +367,7 @@ def file_notes(pipeline: Pipeline, record: RolloutRecord) -> list[str]:
     same = live_shadows(pipeline, ModelId(baseline.model, baseline.version))
     # A file that names the version twice is refused.
     also = f", and take its shadow out ({same[0].name}: it is not compared with itself)" if same else ""
+    verdict = ". `millstream compare` shows the shadow's verdict only with a copy of the file as it is" if same else ""
     is_dedicated = any(shadow.dedicated for shadow in pipeline.shadows if shadow not in same)
     restart = (
         f"then restart the workers with `--role shadow`, which compare with version {wanted} until then"
@@ -377,7 +377,7 @@ def file_notes(pipeline: Pipeline, record: RolloutRecord) -> list[str]:
     # The file counts again if the topic is deleted, or is another one.
     return [
         f"note      {pipeline.at('model', 'version')} is {wanted}, but workers follow the rollout's record: version "
-        f"{baseline.version}. Write {baseline.version} there{also}; {restart}"
+        f"{baseline.version}. Write {baseline.version} there{also}; {restart}{verdict}"
     ]
 
 

@@ -43,7 +43,7 @@ def ask_workers(workers: Iterable[str]) -> list[Serving]:
 
 def _ask(worker: str) -> Serving:
     host, _, port = worker.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or "/" in host or not port.isdecimal():
         return Serving(worker, (), "expected HOST:PORT")
     connection = http.client.HTTPConnection(host, int(port), timeout=TIMEOUT)
     try:

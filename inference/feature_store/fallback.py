@@ -37,7 +37,9 @@ class Fallback:
             self._since = now
         if not self._wait or now - self._logged >= LOG_INTERVAL:
             self._logged = now
-            log.warning("%s; features count as missing until it does (feature_store.on_outage: missing)", error)
+            log.warning(
+                "%s; features count as missing until it does (feature_store.on_outage: missing)", str(error).rstrip(".")
+            )
         self._wait = min(2 * self._wait, longest) or first
         self._due = now + self._wait
 

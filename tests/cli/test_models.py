@@ -251,9 +251,12 @@ def worker() -> Iterator[str]:
 def test_list_tells_which_worker_serves_which_version(
     pipeline: str, capsys: pytest.CaptureFixture[str], worker: str
 ) -> None:
-    found = rows(capsys, "list", pipeline, "--worker", worker, "--worker", "127.0.0.1:1", "--worker", "nowhere")
+    found = rows(
+        capsys, "list", pipeline, "--worker", worker, "--worker", "127.0.0.1:1", "--worker", "http://nowhere:1"
+    )
     assert [row["served_by"] for row in found] == [[], [worker]]
-    assert found[0]["unknown_workers"].keys() == {"127.0.0.1:1", "nowhere"}
+    assert found[0]["unknown_workers"].keys() == {"127.0.0.1:1", "http://nowhere:1"}
+    assert found[0]["unknown_workers"]["http://nowhere:1"] == "expected HOST:PORT"
     assert cli.run(["models", "list", pipeline, "--worker", worker, "--worker", "nowhere"]) == 0
     said = capsys.readouterr()
     assert said.out.splitlines()[2].endswith(worker)

@@ -515,6 +515,18 @@ def test_overrides_and_shares_on_the_command_line() -> None:
     assert key_override("k=") == (b"k", "")
 
 
+def test_check_says_that_a_shadow_which_has_won_starts_a_rollout(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    section = {"start_after_shadow": "1m"}
+    service = service_of(tmp_path, section=section, labels=LABELS, shadows=[{"version": 3, "name": "next"}])
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    said = capsys.readouterr().out
+    assert (
+        "canary of a shadow's version that has won, or of a version that `millstream rollout start` names: 1 %" in said
+    )
+
+
 def test_command_and_file_know_the_same_strategies() -> None:
     assert get_args(Strategy) == STRATEGIES
 
@@ -634,6 +646,7 @@ def test_note_says_to_take_the_shadow_of_the_promoted_version_out(tmp_path: Path
     run(service, "start", "3", *WHY)
     for said in (run(service, "promote", *WHY), run(service, "status")):
         assert "Write 3 there, and take its shadow out (more_trees: it is not compared with itself); a restart" in said
+        assert "`millstream compare` shows the shadow's verdict only with a copy of the file as it is" in said
 
 
 @pytest.mark.usefixtures("topic")

@@ -139,6 +139,19 @@ def test_field_of_a_look_up_is_named_as_one(tmp_path: Path) -> None:
     )
 
 
+def test_outage_of_the_feature_store_gives_one_warning(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    names = tuple(f"[customer].f{number}" for number in range(7))
+    entry = TensorInput("t", names, False, "float32", (7,), conversions=(Conversion(missing=0.5),) * 7)
+    model = ModelVersion("m", 1, tmp_path / "model.onnx", "onnx", Signature((entry,), ()), ())
+    sources = replaceable_in(model)
+    values = ReplacedValues(sources, Metrics("p"), lambda: 1000.0)
+    values.note(Replacements(WINDOW, {source: Replaced(WINDOW, WINDOW) for source in sources}))
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said.startswith(
+        "[customer].f0, [customer].f1, [customer].f2, [customer].f3, [customer].f4 and 2 more were absent"
+    )
+
+
 def test_absent_list_of_variable_length_has_no_items_in_its_place(tmp_path: Path) -> None:
     entry = TensorInput(
         "t", ("tags[]",), True, "int64", (4,), mapped_at="p.yaml:7", conversions=(Conversion(missing=1),), max_length=4
