@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from millstream.consumers.cli.columns import print_columns
+from millstream.consumers.cli.early_signals import ctrl_c_ends
 from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.cli.letter_advice import advice_on_letter
 from millstream.consumers.cli.selected_letters import open_reader, wanted
@@ -49,13 +50,15 @@ def run(args: argparse.Namespace) -> int:
     """List, show or replay. Returns 1 if wanted letters could not be read, found or replayed."""
     pipeline = read_pipeline(args)
     store = open_store(pipeline)
-    with open_reader(pipeline, store) as reader:
-        match args.action:
-            case "list":
+    with ctrl_c_ends():
+        opened = open_reader(pipeline, store)
+    with opened as reader:
+        if args.action == "replay":
+            return _replay(reader, pipeline, args)
+        with ctrl_c_ends():
+            if args.action == "list":
                 return _list(reader, args)
-            case "show":
-                return _show(reader.letter(args.position), pipeline, store, args)
-        return _replay(reader, pipeline, args)
+            return _show(reader.letter(args.position), pipeline, store, args)
 
 
 def _list(reader: DeadLetterReader, args: argparse.Namespace) -> int:

@@ -1,9 +1,10 @@
-"""Ctrl-C and SIGTERM while a command has nothing to finish: before it begins, and while Python ends."""
+"""Ctrl-C and SIGTERM while a command has nothing to finish: before it begins, while it only reads, and while Python ends."""
 
 import os
 import signal
-from collections.abc import Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 SUPERVISED = ("work", "run")
@@ -54,6 +55,33 @@ def raise_on_ctrl_c() -> None:
     """Let Ctrl-C raise KeyboardInterrupt again, if `end_early` has handled it so far."""
     if isinstance(signal.getsignal(signal.SIGINT), EndAtOnce):
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def ctrl_c_ends() -> Iterator[None]:
+    """Let Ctrl-C end the process at once, also while the Kafka client waits: Python runs no handler then, for seconds.
+
+    For the main thread, and for steps that only read. What was printed before must be flushed.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    watch = threading.Thread(target=_end_on_ctrl_c, args=(reading,), name="ctrl-c", daemon=True)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    watch.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(writing)
+        watch.join()
+        os.close(reading)
+
+
+def _end_on_ctrl_c(reading: int) -> None:
+    """End the process if the number of Ctrl-C's signal comes out of this pipe; return when it is closed."""
+    while numbers := os.read(reading, 64):
+        if signal.SIGINT in numbers:
+            EndAtOnce("interrupted\n", 1)(signal.SIGINT, None)
 
 
 def end_late(code: int) -> None:

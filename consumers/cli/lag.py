@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.table import Table
 
 from millstream.consumers.cli.arguments import metrics_host
+from millstream.consumers.cli.early_signals import ctrl_c_ends
 from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.observability.lag_metrics import (
@@ -46,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
     looks, shown = _looks(reader, args), False
     to_terminal = sys.stdout.isatty()
     try:
-        looks = chain([next(looks)], looks)
+        with ctrl_c_ends():
+            looks = chain([next(looks)], looks)
         shown = True
         if args.json:
             for found in looks:

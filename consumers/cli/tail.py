@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
+from millstream.consumers.cli.early_signals import ctrl_c_ends
 from millstream.consumers.cli.given import read_pipeline, refuse_unknown_topic
 from millstream.consumers.cli.record_table import RecordTable
 from millstream.consumers.cli.usage.tail import ROLES
@@ -38,7 +39,9 @@ def run(args: argparse.Namespace) -> int:
     topics = _topics(pipeline, args.topic)
     show = _show_json if args.json or not sys.stdout.isatty() else RecordTable(topics).show
     left = args.limit
-    with RecordReader(pipeline.client_config(), topics, from_beginning=args.from_beginning) as reader:
+    with ctrl_c_ends():
+        opened = RecordReader(pipeline.client_config(), topics, from_beginning=args.from_beginning)
+    with opened as reader:
         print(f"reading {', '.join(topics)}; {_end(args)}", file=sys.stderr, flush=True)
         _say_existing(reader.existing, from_beginning=args.from_beginning)
         came = time.monotonic()

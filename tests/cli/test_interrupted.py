@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.consumers.cli.early_signals import EndAtOnce, end_early, end_late, raise_on_ctrl_c
+from millstream.consumers.cli.early_signals import EndAtOnce, ctrl_c_ends, end_early, end_late, raise_on_ctrl_c
 from millstream.consumers.demo.example import example_folder
 from tests.consumers.processes import Worker
 from tests.consumers.python_service import python_service
@@ -91,6 +91,64 @@ def test_ctrl_c_ends_a_command_that_is_not_ready_with_one_line(command: str, mom
         said = interrupt(run, moment, signal.SIGINT)
         assert run.wait(20) == (0 if command in ("work", "run") else 1)
     assert said == (NOT_READY if command in ("work", "run") else "interrupted\n")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "command",
+    [
+        "tail",
+        *(pytest.param(each, marks=pytest.mark.full) for each in ("lag", "dead-letters list", "dead-letters show 0@0")),
+    ],
+)
+def test_ctrl_c_ends_a_command_whose_kafka_client_waits_for_a_broker_that_says_nothing(command: str) -> None:
+    """The client waits in C, where no handler of Python runs; it would give up after 10 s, with another message."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        environ = {"PYTHONPATH": str(ROOT), "KAFKA_BOOTSTRAP": f"127.0.0.1:{silent.getsockname()[1]}"}
+        action, *rest = command.split(" ", 1)
+        words = [*rest[0].split(" ", 1)[:1], str(EXAMPLE), *rest[0].split(" ", 1)[1:]] if rest else [str(EXAMPLE)]
+        program = [sys.executable, "-P", "-m", "millstream", action, *words]
+        with subprocess.Popen(program, env={**os.environ, **environ}, stderr=subprocess.PIPE, text=True) as run:
+            silent.settimeout(60)
+            connection, _ = silent.accept()  # so the client waits
+            with closing(connection):
+                run.send_signal(signal.SIGINT)
+                assert run.communicate(timeout=60)[1] == "interrupted\n"
+                assert run.returncode == 1
+
+
+@pytest.mark.process
+def test_ctrl_c_ends_the_process_while_nothing_of_python_runs() -> None:
+    """A client that waits for ten minutes."""
+    code = (
+        "import sys; from confluent_kafka import Consumer; from millstream.consumers.cli.early_signals import ctrl_c_ends\n"
+        "with ctrl_c_ends():\n"
+        "    Consumer({'bootstrap.servers': sys.argv[1], 'group.id': 'g'}).list_topics(timeout=600)\n"
+    )
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        program = [sys.executable, "-P", "-c", code, f"127.0.0.1:{silent.getsockname()[1]}"]
+        with subprocess.Popen(
+            program, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True
+        ) as run:
+            silent.settimeout(60)
+            connection, _ = silent.accept()
+            with closing(connection):
+                run.send_signal(signal.SIGINT)
+                assert run.communicate(timeout=60)[1] == "interrupted\n"
+                assert run.returncode == 1
+
+
+@pytest.mark.parametrize("before", [-1, None])
+def test_ctrl_c_is_left_as_it_was_behind_steps_that_only_read(before: int | None) -> None:
+    with closing(socket.socket()) as other:
+        other.setblocking(False)
+        was = signal.set_wakeup_fd(other.fileno() if before is None else before)
+        try:
+            with pytest.raises(ValueError, match="of the step"), ctrl_c_ends():
+                raise ValueError("of the step")
+            assert signal.set_wakeup_fd(-1) == (other.fileno() if before is None else before)
+        finally:
+            signal.set_wakeup_fd(was)
 
 
 @pytest.mark.full
