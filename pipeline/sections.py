@@ -27,6 +27,7 @@ _ADDRESS = re.compile(r"([A-Za-z0-9_]+://)?([^\s,:/\[\]]+|\[[0-9A-Fa-f:.]+\])(:[
 
 
 MAX_PORT = 65_535
+_SCHEMES = {"plaintext", "ssl", "sasl_plaintext", "sasl_ssl"}  # that librdkafka takes before a host
 
 
 def _addresses(value: str) -> str:
@@ -38,9 +39,12 @@ def _addresses(value: str) -> str:
     for address in value.split(","):
         if not _ADDRESS.fullmatch(address.strip()):
             raise ValueError(f"expected host:port, several separated by commas, found {shown(value)}")
-        scheme, port = address.lower().partition("://")[0].strip(), address.rpartition(":")[2]
+        scheme, is_stated, _ = address.strip().lower().partition("://")
         if scheme in {"http", "https"}:
             raise ValueError(f"expected host:port, because Kafka has a protocol of its own, found {shown(value)}")
+        if is_stated and scheme not in _SCHEMES:
+            raise ValueError(f"expected host:port, found {shown(value)}: leave out what is before the host")
+        port = address.rpartition(":")[2]
         if port.strip().isdecimal() and int(port) > MAX_PORT:
             raise ValueError(f"expected a port up to {MAX_PORT}, found {shown(value)}")
     return value

@@ -124,6 +124,13 @@ class _FormerName(argparse.Action):
         setattr(namespace, self.dest, values if self.const is None else self.const)
 
 
+def name(text: str) -> str:
+    """A name, which an unset variable of a script is not."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("expected a name, found nothing")
+    return text
+
+
 def positive(text: str) -> int:
     """A whole number of at least 1."""
     return _whole(text, "a whole number of at least 1", least=1)

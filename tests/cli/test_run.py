@@ -238,6 +238,7 @@ def test_group_that_reads_something_else_is_refused(
         (("--workers", "2", "--max", "3"), "give one or the other"),
         (("--min", "3", "--max", "2"), "found --min 3 and --max 2"),
         (("--workers", "0"), "expected a whole number of at least 1"),
+        (("--instance-id-prefix", " "), "expected a name, found nothing"),
         (("--metrics-port", "99999"), "expected a port from 0 to 65535"),
     ],
 )

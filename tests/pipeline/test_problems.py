@@ -28,6 +28,7 @@ PROBLEMS = [
      "kafka.bootstrap: expected host:port, several separated by commas, found"),
     ("127.0.0.1:9092", "a:1,,b:2", 3, "kafka.bootstrap: expected host:port"),
     ("127.0.0.1:9092", "a:1,b:92922", 3, "kafka.bootstrap: expected a port up to 65535, found 'a:1,b:92922'"),
+    ("127.0.0.1:9092", "kafka://a:1", 3, "expected host:port, found 'kafka://a:1': leave out what is before the host"),
     ("127.0.0.1:9092", "http://a:1", 3, "kafka.bootstrap: expected host:port, because Kafka has a protocol of its own, found"),
     ("127.0.0.1:9092", "bob:hunter2@a:1", 3,
      "kafka.bootstrap: expected host:port without a user in it, several separated by commas. Write `sasl.username` and "

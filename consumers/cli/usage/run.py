@@ -7,6 +7,7 @@ from millstream.consumers.cli.arguments import (
     add_log_level,
     add_metrics_port,
     add_pipeline,
+    name,
     positive,
 )
 
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--instance-id-prefix",
+        type=name,
         metavar="NAME",
         help="the workers' instance IDs are NAME-0, NAME-1, ... (default: the machine's name)",
     )

@@ -7,6 +7,7 @@ from millstream.consumers.cli.arguments import (
     add_log_level,
     add_metrics_port,
     add_pipeline,
+    name,
 )
 
 
@@ -15,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_pipeline(parser)
     parser.add_argument(
         "--instance-id",
+        type=name,
         metavar="NAME",
         help="a name that lasts over restarts, such as the pod's (default: this machine's next)",
     )
