@@ -7,7 +7,7 @@ time or cost get another time or cost. Predictions have null in place of a field
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from math import inf
 from typing import Final, Literal, NamedTuple
 
@@ -46,7 +46,8 @@ _METRICS: Mapping[str, Metric] = {
     "cost": MISSING_COSTS,
     "include": MISSING_INCLUDED,
 }
-MAX_NAMED: Final = 5  # fields of look-ups that a warning names
+MIN_JOINED: Final = 2  # fields of look-ups that share a warning
+MAX_NAMED: Final = 5  # of them that it names
 _RENAMED: Final = "millstream docs models#a-field-that-is-renamed"
 
 
@@ -171,7 +172,7 @@ class ReplacedValues:
 
     def _judge(self, window: Replacements) -> None:
         self._replaced &= window.sources.keys()
-        of_lookups: list[tuple[str, str]] = []  # name and warning of each field
+        warnings: dict[Source, str] = {}
         for source, replaced in window.sources.items():
             of = window.out_of(source)
             if of < FEWEST_VALUES:
@@ -185,21 +186,19 @@ class ReplacedValues:
                 elif self._clock() - self._said.get(source, -inf) >= LOG_INTERVAL:
                     self._replaced.add(source)
                     self._said[source] = self._clock()
-                    told = printable(self._sources[source].text(source, replaced, f"the last {of:,}"))
-                    if looked_up(source.field) is None or source.option != "missing":
-                        log.warning("%s", told)
-                    else:
-                        of_lookups.append((printable(self._sources[source].field), told))
-        _warn_of_lookups(of_lookups)
+                    warnings[source] = printable(self._sources[source].text(source, replaced, f"the last {of:,}"))
+        _warn(warnings)
 
 
-def _warn_of_lookups(of_lookups: Sequence[tuple[str, str]]) -> None:
-    """Warn in one line: while the store is away, all fields of all look-ups are absent."""
-    if len(of_lookups) == 1:
-        log.warning("%s", of_lookups[0][1])
-    elif of_lookups:
+def _warn(warnings: Mapping[Source, str]) -> None:
+    """Warn of several fields of look-ups in one line: while the store is away, all of them are absent."""
+    of_lookups = [each.field for each in warnings if each.option == "missing" and looked_up(each.field) is not None]
+    for source, warning in warnings.items():
+        if len(of_lookups) < MIN_JOINED or source.field not in of_lookups:
+            log.warning("%s", warning)
+    if len(of_lookups) >= MIN_JOINED:
         log.warning(
             "%s were absent or null in nearly all of the last events; the model gets what `missing` says instead. Unless the "
             "store is away, look whether it renamed them, or lacks the entries",
-            first_of([name for name, _ in of_lookups], MAX_NAMED),
+            printable(first_of(of_lookups, MAX_NAMED)),
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 from millstream.consumers.scaffold.guesses import DEFAULT_MAX_LENGTH, FieldGuess, InputGuess
 from millstream.consumers.scaffold.model_file import ModelFile, ModelInput
+from millstream.consumers.scaffold.own_fields import squeezed
 from millstream.consumers.scaffold.texts import config_text
 from millstream.inference.mapping import PLACEHOLDER
 
@@ -16,8 +17,8 @@ def expected_config(model: ModelFile, fields: Collection[str]) -> str:
     """The text; empty if the file doesn't say which inputs it has. `fields`: the event's, where a schema names them."""
     if not model.inputs:
         return ""
-    plain = {_plain(name): name for name in fields}
-    return config_text([_input(entry, plain.get(_plain(entry.tensor))) for entry in model.inputs], model.outputs, {})
+    named = {squeezed(name): name for name in fields}
+    return config_text([_input(entry, named.get(squeezed(entry.tensor))) for entry in model.inputs], model.outputs, {})
 
 
 def _input(entry: ModelInput, field: str | None) -> InputGuess:
@@ -39,7 +40,3 @@ def _input(entry: ModelInput, field: str | None) -> InputGuess:
 
 def _field(name: str | None, why: str = "") -> FieldGuess:
     return FieldGuess({"field": name or PLACEHOLDER}, "" if name else why)
-
-
-def _plain(text: str) -> str:
-    return "".join(character for character in text.lower() if character.isalnum())

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 from millstream.consumers.scaffold.element import (
@@ -16,8 +15,9 @@ from millstream.consumers.scaffold.element import (
 )
 from millstream.consumers.scaffold.guesses import DEFAULT_MAX_LENGTH, OPEN, FieldGuess, InputGuess
 from millstream.consumers.scaffold.model_file import ModelFile, ModelInput
+from millstream.consumers.scaffold.named_inputs import by_name, shape_of, width_of
 from millstream.consumers.scaffold.open_inputs import fits, likely, related, with_hints
-from millstream.consumers.scaffold.own_fields import last_name
+from millstream.consumers.scaffold.own_fields import last_name, squeezed
 from millstream.consumers.scaffold.survey import Found
 from millstream.consumers.scaffold.texts import entry_text
 from millstream.inference.executors.axes import SEVERAL_PER_ITEM
@@ -33,16 +33,6 @@ NOT_NAMED = "no list has the input's name"
 MAX_LISTS = 5  # that are named as possible ones
 MAX_LEFT = 10  # fields that fill nothing, and are named as possible ones
 MAX_OPEN = 8  # elements of an input that the user must fill, one by one
-_TIME_PARTS = {
-    **{name: name for name in ("hour", "weekday", "day", "month")},
-    "hourofday": "hour",
-    "dayofweek": "weekday",
-    "dayofmonth": "day",
-}
-"""Names of inputs, without case and separators -> the part of a time that they have, see `inference.times`."""
-_TOKENS = {"inputids", "tokenids", "tokens"}  # names of inputs, without case and separators
-_TOKENIZER = "tokenizer.json"
-_TOKEN_TYPES = {"tokentypeids", "segmentids"}
 
 
 def inputs_of(model: ModelFile, found: Mapping[str, Found], events: int, taken: Sequence[str]) -> list[InputGuess]:
@@ -53,11 +43,10 @@ def inputs_of(model: ModelFile, found: Mapping[str, Found], events: int, taken: 
     guessed: dict[str, InputGuess] = {}
     for entry in sorted(inputs, key=lambda entry: entry.dtype != "bool"):  # other inputs take booleans, too
         of_others = {one.path for tensor, one in named.items() if one is not None and tensor != entry.tensor}
-        left = {path: found for path, found in free.items() if path not in of_others}
-        part = None if named[entry.tensor] else _part_of_time(entry, list(found.values()), events, taken)
-        part = part or (
-            None if named[entry.tensor] else _mask(entry, inputs) or _tokens(entry, list(left.values()), events)
-        )
+        left = {path: one for path, one in free.items() if path not in of_others}
+        part = None
+        if named[entry.tensor] is None:
+            part = by_name(entry, inputs, list(found.values()), list(left.values()), events, taken)
         one = part or _input(entry, left, events, stated=bool(model.inputs))
         guessed[entry.tensor] = one
         for used in () if part else one.fields:  # a field seldom fills two inputs, but each part of a time may
@@ -95,7 +84,7 @@ def _array_of(path: str) -> str:
 
 
 def _input(entry: ModelInput, found: Mapping[str, Found], events: int, *, stated: bool) -> InputGuess:
-    width = _width(entry)
+    width = width_of(entry)
     if width == 1:
         return _scalar(entry, found, events)
     if width is None and len(entry.shape) > 1:
@@ -105,68 +94,11 @@ def _input(entry: ModelInput, found: Mapping[str, Found], events: int, *, stated
     return guess or _padded_list(entry, found, events) or _scalars(entry, width, found, events, stated=stated)
 
 
-def _width(entry: ModelInput) -> int | None:
-    """Elements per event; None: they vary."""
-    return None if None in entry.shape else prod(size or 1 for size in entry.shape)
-
-
 def _scalar(entry: ModelInput, found: Mapping[str, Found], events: int) -> InputGuess:
     """An input of one element, which most exports name after its column."""
     named = _named(entry.tensor, [one for one in found.values() if not one.is_list])
     guess = OPEN if named is None else element(named, entry.dtype, events)
-    return InputGuess(entry.tensor, entry.dtype, [guess], _shape(entry))
-
-
-def _shape(entry: ModelInput) -> dict[str, Any]:
-    """The option `shape` of an input of one element; empty if it needs none."""
-    return {"shape": [size or 1 for size in entry.shape]} if len(entry.shape) != 1 else {}
-
-
-def _part_of_time(
-    entry: ModelInput, found: Sequence[Found], events: int, preferred: Sequence[str]
-) -> InputGuess | None:
-    """An input that is called as a part of a time, such as hour: it comes from the event's time, else from another one."""
-    part = _TIME_PARTS.get(_plain(entry.tensor))
-    times = [one for one in found if one.time_format and not one.is_list]
-    if part is None or not times or entry.dtype in {"string", "bool"} or _width(entry) != 1:
-        return None
-    one = min(times, key=lambda time: time.path not in preferred)
-    options: dict[str, Any] = {"field": one.path, "time": one.time_format, "as": part}
-    why = [f"the input is called as a part of a time, and this field has times; its {part} is that of UTC"]
-    if one.events < events:
-        options["missing"] = MISSING[entry.dtype]
-        why.append(lacking(one, options["missing"], events))
-    return InputGuess(entry.tensor, entry.dtype, [FieldGuess(options, "; ".join(why))], _shape(entry))
-
-
-def _mask(entry: ModelInput, inputs: Sequence[ModelInput]) -> InputGuess | None:
-    """An input that is called a mask, and varies in length as another one does."""
-    of_items = [each for each in inputs if each.tensor != entry.tensor and each.shape == (None,)]
-    if "mask" not in _plain(entry.tensor) or entry.shape != (None,) or not of_items or entry.dtype == "string":
-        return None
-    why = "the input is called a mask, so it gets 1 for each item of an event, and 0 for the padding behind them"
-    return InputGuess(entry.tensor, entry.dtype, [], {"mask": True}, True, why)
-
-
-def _tokens(entry: ModelInput, found: Sequence[Found], events: int) -> InputGuess | None:
-    """An input that is called as transformers call the tokens of a text, or their types."""
-    name = _plain(entry.tensor)
-    if entry.shape != (None,) or not is_index(entry.dtype) or name not in _TOKENS | _TOKEN_TYPES:
-        return None
-    if name in _TOKEN_TYPES:
-        why = "the input is called as the types of tokens are: 1 for the tokens of a second text"
-        return InputGuess(entry.tensor, entry.dtype, [], {"token_types": True}, True, why)
-    why = f"the input is called as tokens are: put the model's {_TOKENIZER}, of Hugging Face's `tokenizers`, beside the model"
-    texts = [one for one in found if one.kind == "text" and not one.is_list and not one.time_format]
-    texts = [one for one in texts if one.is_prose] or texts
-    field: dict[str, Any] = {"field": texts[0].path if len(texts) == 1 else PLACEHOLDER, "tokenizer": _TOKENIZER}
-    if len(texts) > 1:
-        why += f". These fields have texts: {first_of([one.path for one in texts], MAX_LISTS)}"
-    elif texts and texts[0].events < events:
-        field["missing"] = MISSING["string"]
-        why += f"; {lacking(texts[0], field['missing'], events)}"
-    options = {"max_length": entry.max_length or DEFAULT_MAX_LENGTH}
-    return InputGuess(entry.tensor, entry.dtype, [FieldGuess(field)], options, True, why)
+    return InputGuess(entry.tensor, entry.dtype, [guess], shape_of(entry))
 
 
 def _list(
@@ -222,7 +154,7 @@ def _filled_by(one: Found, entry: ModelInput, options: dict[str, Any], reasons: 
 
 def _padded_list(entry: ModelInput, found: Mapping[str, Found], events: int) -> InputGuess | None:
     """An input of fixed length that a list of varying length fills: that of its name, or the only one. None if fields could."""
-    width = _width(entry)
+    width = width_of(entry)
     if width is None or entry.shape != (width,) or entry.dtype in {"string", "bool"}:
         return None
     if sum(not one.is_list and fits(one, entry.dtype) for one in found.values()) >= width:
@@ -289,15 +221,11 @@ def _named(name: str, found: Sequence[Found]) -> Found | None:
 
     Of several, it is the one that most events have: in a change event, `after.amount` rather than `before.amount`.
     """
-    plain = _plain(name)
+    own = squeezed(name)
     ways: list[Callable[[str], bool]] = [
         lambda path: name == path,
         lambda path: name == last_name(path),
-        lambda path: plain in (_plain(path), _plain(last_name(path))),
+        lambda path: own in (squeezed(path), squeezed(last_name(path))),
     ]
     named = ([one for one in found if is_named(one.path)] for is_named in ways)
     return next((max(alike, key=lambda one: one.events) for alike in named if alike), None)
-
-
-def _plain(text: str) -> str:
-    return "".join(character for character in text.lower() if character.isalnum())

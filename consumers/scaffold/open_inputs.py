@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from millstream.consumers.scaffold.element import MISSING, element, is_index
 from millstream.consumers.scaffold.guesses import OPEN, FieldGuess, InputGuess
-from millstream.consumers.scaffold.own_fields import is_id, last_name
+from millstream.consumers.scaffold.own_fields import is_id, last_name, squeezed
 from millstream.consumers.scaffold.survey import Found
 from millstream.consumers.scaffold.texts import entry_text
 
@@ -112,7 +112,7 @@ def _with_options(one: Found, dtype: str, events: int) -> str:
 
 def related(tensor: str, one: Found) -> bool:
     """Whether the names of an input and of a field share a part."""
-    own, path, last = _plain(tensor), _plain(one.path), _plain(last_name(one.path))
+    own, path, last = squeezed(tensor), squeezed(one.path), squeezed(last_name(one.path))
     pairs = ((own, path), (path, own), (last, own))
     return any(len(part) >= _LONG_NAME and part in whole for part, whole in pairs)
 
@@ -127,10 +127,6 @@ def _distance(tensor: str, one: Found) -> int:
 def _words(name: str) -> set[str]:
     """The words of a name that are no chance, such as `first` and `temp` of `first_temp` and of `firstTemp`."""
     return {word.lower() for word in _WORD.findall(name) if len(word) >= _LONG_NAME}
-
-
-def _plain(text: str) -> str:
-    return "".join(character for character in text.lower() if character.isalnum())
 
 
 def fits(one: Found, dtype: str) -> bool:

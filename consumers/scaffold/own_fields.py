@@ -123,6 +123,11 @@ def _rank(path: str, names: Sequence[str]) -> tuple[int, int]:
     return path.count("."), names.index(last) if last in names else len(names)
 
 
+def squeezed(name: str) -> str:
+    """A name without case and separators: `orderId` and `order_id` are the same."""
+    return "".join(character for character in name.lower() if character.isalnum())
+
+
 def last_name(path: str) -> str:
     """The last name of a path."""
     return path.rpartition(".")[2]
