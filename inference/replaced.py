@@ -35,10 +35,14 @@ class Replaced(NamedTuple):
     number: int  # for `unknown`: values; otherwise events without the field's value
     of: int  # `unknown`: all values; `include`: events but those of empty lists; otherwise `Replacements.events` says it
     examples: tuple[str, ...] = ()  # of `unknown`: some values
+    empty: int = (
+        0  # of `missing`: events whose list is empty, which doesn't show whether its items would have the field
+    )
 
     def plus(self, other: "Replaced") -> "Replaced":
         """Of all values of both."""
-        return Replaced(self.number + other.number, self.of + other.of, _distinct(self.examples + other.examples))
+        examples, empty = _distinct(self.examples + other.examples), self.empty + other.empty
+        return Replaced(self.number + other.number, self.of + other.of, examples, empty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class Replacements:
     events: int = 0
     sources: Mapping[Source, Replaced] = field(
         default_factory=dict
-    )  # those other than `unknown` and `include` only if something was replaced
+    )  # those other than `unknown` and `include` only if something was replaced, or a list is empty
 
     def __add__(self, other: "Replacements") -> "Replacements":
         """Of all events of both."""
@@ -59,7 +63,8 @@ class Replacements:
 
     def out_of(self, source: Source) -> int:
         """The number of values that could be replaced."""
-        return self.sources[source].of if source.option in {"unknown", "include"} else self.events
+        found = self.sources[source]
+        return found.of if source.option in {"unknown", "include"} else self.events - found.empty
 
 
 def missing_in(table: Table, inputs: Sequence[TensorInput]) -> dict[Source, Replaced]:
@@ -70,10 +75,10 @@ def missing_in(table: Table, inputs: Sequence[TensorInput]) -> dict[Source, Repl
         for name, conversion in entry.converted_fields if entry.conversions else ():
             if not conversion.is_mapped or conversion.in_place_of_null is None:
                 continue
-            if (lacking := _lacking(table[name])) is None:
-                continue
-            if count := int(np.count_nonzero(lacking)):
-                found[Source(name, "missing")] = Replaced(count, events)
+            lacking, empty = _lacking(table[name]), _empty(table[name])
+            count = 0 if lacking is None else int(np.count_nonzero(lacking))
+            if count or empty:
+                found[Source(name, "missing")] = Replaced(count, events, empty=empty)
     return found
 
 
@@ -94,11 +99,15 @@ def absent_in(table: Table, sources: Sequence[Source]) -> dict[Source, Replaced]
 def _absent_included(column: Column) -> Replaced:
     """The events that lack the field. Empty lists don't count: they don't show whether their items would have it."""
     lacking = _lacking(column)
-    events = len(column)
-    if isinstance(column, ListColumn):
-        is_empty = column.lengths == 0
-        events -= int(np.count_nonzero(is_empty if column.valid is None else is_empty & column.valid))
-    return Replaced(0 if lacking is None else int(np.count_nonzero(lacking)), events)
+    return Replaced(0 if lacking is None else int(np.count_nonzero(lacking)), len(column) - _empty(column))
+
+
+def _empty(column: Column) -> int:
+    """The events whose list is empty; 0 if the field is no list."""
+    if not isinstance(column, ListColumn):
+        return 0
+    is_empty = column.lengths == 0
+    return int(np.count_nonzero(is_empty if column.valid is None else is_empty & column.valid))
 
 
 def unknown_in(column: Column, unknown: Mask) -> Replaced:

@@ -13,7 +13,7 @@ from millstream.schemas.wording import meant
 
 _FILE_NAME = re.compile(r"(?P<id>[1-9][0-9]*)-(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\.avsc")
 _OWN_IDS = 1_000_000  # Millstream's own schemas have larger ids
-_RESCAN_SECONDS = 1.0  # seconds between two scans, so that not every record with an unknown ID causes one
+_RESCAN_SECONDS = 1.0  # between two scans of folders that look unchanged: a file may be written after it was added
 
 
 class DirectoryStore:
@@ -25,6 +25,7 @@ class DirectoryStore:
     def __init__(self, *folders: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._folders = folders
         self._clock = clock
+        self._changed = _changes(folders)
         self._schemas = _scan(folders)
         self._scanned = clock()
         self._failure: str | None = None  # of the last scan
@@ -38,7 +39,7 @@ class DirectoryStore:
                 f"no schema has the id {schema_id}: ids are from 1 to {LARGEST_ID}. The producer writes wrong bytes before the "
                 "Avro body"
             )
-        if self._clock() - self._scanned >= _RESCAN_SECONDS:
+        if self._clock() - self._scanned >= _RESCAN_SECONDS or _changes(self._folders) != self._changed:
             self._rescan()
         if schema_id in self._schemas:
             return self._schemas[schema_id]
@@ -76,7 +77,7 @@ class DirectoryStore:
         )
 
     def _rescan(self) -> None:
-        self._scanned = self._clock()
+        self._scanned, self._changed = self._clock(), _changes(self._folders)
         try:
             self._schemas, self._failure = _scan(self._folders), None
         except BadSchemaError as error:
@@ -86,6 +87,11 @@ class DirectoryStore:
         """The schemas, without Millstream's own."""
         ids = sorted(schema_id for schema_id in self._schemas if schema_id < _OWN_IDS)
         return ", ".join(f"{schema_id}-{self._schemas[schema_id].name}" for schema_id in ids) or "none"
+
+
+def _changes(folders: tuple[Path, ...]) -> list[int]:
+    """When a file of each folder was added, renamed or removed last."""
+    return [folder.stat().st_mtime_ns if folder.is_dir() else 0 for folder in folders]
 
 
 def _scan(folders: tuple[Path, ...]) -> dict[int, Schema]:

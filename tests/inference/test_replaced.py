@@ -50,9 +50,18 @@ def test_events_that_are_rejected_have_nothing_in_place_of_a_value() -> None:
 def test_list_counts_as_absent_where_all_its_values_are(max_length: int | None) -> None:
     lists = [None, [None, None], [None, 1.0], [], [2.0]]
     found = replaced(lists, ListOf("float64"), NAN, max_length)
-    assert found == Replacements(5, {MISSING: Replaced(2, 5)})
-    assert replaced([[], []], ListOf("float64"), NAN, max_length) == Replacements(2)
-    assert replaced([None, []], ListOf("float64"), NAN, max_length) == Replacements(2, {MISSING: Replaced(1, 2)})
+    assert found == Replacements(5, {MISSING: Replaced(2, 5, empty=1)})
+    assert found.out_of(MISSING) == 4
+    assert replaced([[1.0]], ListOf("float64"), NAN, max_length) == Replacements(1)
+
+
+@pytest.mark.parametrize("max_length", [None, 2])
+def test_empty_lists_do_not_show_whether_their_items_have_the_field(max_length: int | None) -> None:
+    cases: list[list[Any]] = [[[], []], [[None], []], [[1.0]]]
+    windows = [replaced(lists, ListOf("float64"), NAN, max_length) for lists in cases]
+    assert [own.sources[MISSING].number for own in windows[:2]] == [0, 1]
+    total = sum(windows, Replacements())
+    assert (total.sources[MISSING].number, total.out_of(MISSING)) == (1, 2)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import json
+import os
 import re
 from pathlib import Path
 
@@ -65,10 +66,23 @@ def test_unknown_id_and_name_say_what_is_there(tmp_path: Path) -> None:
         store.by_name("train")
 
 
-def test_file_that_comes_while_running_is_found_within_a_second(tmp_path: Path) -> None:
+def test_files_that_come_while_running_are_found_at_once(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path, clock=Clock())
+    for number in (7, 8):
+        with pytest.raises(UnknownSchema):
+            store.by_id(number)
+        at = (tmp_path.stat().st_mtime_ns + 4_000_000,) * 2  # no coarser than the file system's clock
+        put(tmp_path, f"{number}-flight.avsc", FLIGHT)
+        os.utime(tmp_path, ns=at)
+        assert store.by_id(number).name == "flight"
+
+
+def test_folder_that_looks_unchanged_is_read_again_after_a_second(tmp_path: Path) -> None:
     clock = Clock()
     store = DirectoryStore(tmp_path, clock=clock)
+    before = tmp_path.stat()
     put(tmp_path, "7-flight.avsc", FLIGHT)
+    os.utime(tmp_path, ns=(before.st_atime_ns, before.st_mtime_ns))
     clock.now += 0.5
     with pytest.raises(UnknownSchema):
         store.by_id(7)

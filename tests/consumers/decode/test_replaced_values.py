@@ -139,6 +139,16 @@ def test_field_of_a_look_up_is_named_as_one(tmp_path: Path) -> None:
     )
 
 
+def test_field_of_items_that_goes_away_is_told_though_some_lists_are_empty(noting: Noting) -> None:
+    empty = WINDOW // 10
+    noting.values.note(Replacements(WINDOW, {AGE: Replaced(0, WINDOW, empty=empty)}))
+    assert not noting.warnings()
+    noting.values.note(Replacements(WINDOW, {AGE: Replaced(WINDOW - empty, WINDOW, empty=empty)}))
+    [said] = noting.warnings()
+    assert f"customer.age was absent or null in {WINDOW - empty} of the last {WINDOW - empty} events" in said
+    assert noting.counted("missing", "customer.age") == WINDOW - empty
+
+
 def test_outage_of_the_feature_store_gives_one_warning(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     names = tuple(f"[customer].f{number}" for number in range(7))
     entry = TensorInput("t", names, False, "float32", (7,), conversions=(Conversion(missing=0.5),) * 7)
