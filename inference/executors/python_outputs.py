@@ -111,8 +111,8 @@ def _integers(items: Sequence[int]) -> Array:
 
 
 def _is_exact(number: Any) -> bool:
-    """Whether a float64 holds the number."""
-    return isinstance(number, float | np.floating) or (abs(number) < 2**1023 and float(number) == number)
+    """Whether a float64 holds the number. An integer must also fit in 64 bits: alone, it would be refused."""
+    return isinstance(number, float | np.floating) or (-(2**63) <= number < 2**63 and float(number) == number)
 
 
 def _checked_texts(array: Array, texts: Sequence[str]) -> Array:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from millstream.consumers.execute.bisecting import BisectingExecutor
@@ -73,6 +73,7 @@ def is_same(value: Any, other: Any) -> bool:
 
 
 @given(USUAL, st.lists(st.one_of(st.none(), VALUES), min_size=1, max_size=40), st.integers(1, 30))
+@example(0.25, [*[None] * 7, 2**63], 1)  # a float holds it, but alone it is refused
 def test_an_event_has_the_output_that_it_has_alone_or_none(usual: Any, others: list[Any], count: int) -> None:
     values = [usual] * (len(others) + count) + others
     values = [values[at] for at in np.random.default_rng(len(others)).permutation(len(values)).tolist()]
