@@ -18,7 +18,7 @@ from millstream.inference.errors import (
     OutputsDiffer,
 )
 from millstream.inference.executors.interface import Inputs, Tensors, join_rows, rows_between, rows_of
-from millstream.inference.executors.output_forms import are_alike, usual_parts
+from millstream.inference.executors.output_forms import are_alike, mixes_numbers, usual_parts
 
 Run = Callable[[Inputs], dict[str, npt.NDArray[Any]]]
 Result = tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64], dict[int, Rejection]]
@@ -139,12 +139,31 @@ class Bisection:
                 pass
             except Exception as error:
                 self._raise_unless_an_events(error)
+                if mixes_numbers(parts, rows, self._before):
+                    parts, rows = yield from self._alone(inputs, ran, rejected)
+                    if not parts:
+                        return {}, np.empty(0, np.int64), rejected
                 parts, rows, others = usual_parts(parts, rows, self._before)
                 ran = np.concatenate(rows)
                 rejected |= {row: Rejection("model_rejected", why) for row, why in others.items()}
         # Other types are allowed only where memory is short: then the parts have no results of their own.
         outputs = _joined(parts, of_one_type=several)
         return (outputs, ran, rejected) if self._allow_nan_outputs else _without_nan(outputs, ran, rejected)
+
+    def _alone(
+        self, inputs: Inputs, ran: npt.NDArray[np.int64], rejected: dict[int, Rejection]
+    ) -> Generator[dict[str, Any], Tensors, tuple[list[Tensors], list[npt.NDArray[np.int64]]]]:
+        """Run each of these events alone: in a part, its integer may be a float because another event's output is one."""
+        parts, rows = [], []
+        for row in ran.tolist():
+            try:
+                parts.append((yield rows_between(inputs, row, row + 1)))
+                rows.append(np.array([row]))
+            except OutOfMemory as error:
+                raise ExecutorUnavailable(str(error)) from error
+            except Exception as error:
+                rejected[row] = yield from self._rejection(error)
+        return parts, rows
 
     def _halves(self, error: Exception, start: int, stop: int) -> list[tuple[int, int]]:
         """What runs after an error of several events, last first. Raises the error if no event causes it."""

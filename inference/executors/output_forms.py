@@ -47,6 +47,12 @@ def usual_parts(
     return [parts[at] for at in kept], [rows[at] for at in kept], refused
 
 
+def mixes_numbers(parts: Sequence[Tensors], rows: Sequence[Ints], before: Tensors | None = None) -> bool:
+    """Whether usual parts have integers that no float holds beside floats. For the arguments, see `usual_parts`."""
+    kept, _ = _usual(parts, rows, before, numbers=True)
+    return not _floats_hold_all([parts[at] for at in kept])
+
+
 def _usual(
     parts: Sequence[Tensors], rows: Sequence[Ints], before: Tensors | None, *, numbers: bool
 ) -> tuple[list[int], dict[int, str]]:
