@@ -13,7 +13,7 @@ from millstream.inference.signature import check_fields
 from millstream.inference.times import Time
 from millstream.pipeline.comparison_sections import EXPECTED_LABELS
 from millstream.pipeline.pipeline import Pipeline
-from millstream.schemas.avro.types import LOGICAL_TYPE, logical_tree, record_tree, title
+from millstream.schemas.avro.types import LOGICAL_TYPE, TIME_TYPES, logical_tree, record_tree, title
 from millstream.schemas.avro.wanted import type_at
 from millstream.schemas.decoding import open_decoder
 from millstream.schemas.dtypes import Dtype, ListOf
@@ -33,7 +33,6 @@ _ID_TYPES = ("int32", "int64", "float32", "float64", "boolean", "string", "mixed
 _KEY_TYPES = ("int32", "int64", "boolean", "string", "mixed")
 _LABEL_TYPES = ("int32", "int64", "float32", "float64", "boolean")
 _COST_TYPES = ("int32", "int64", "float32", "float64", "string")  # and lists of these
-_TIME_TYPES = ("timestamp-", "time-", "date")
 
 
 def schema_of(pipeline: Pipeline, store: SchemaStore, section: Literal["input", "labels"]) -> Schema | None:
@@ -235,7 +234,7 @@ def _check_cost(pipeline: Pipeline, schema: Schema | None, columns: Mapping[str,
     if cost is None:
         return
     logical = _logical_type(schema, cost)
-    moment = logical.removeprefix("local-").startswith(_TIME_TYPES)
+    moment = logical.removeprefix("local-").startswith(TIME_TYPES)
     # An array of records could need 100 times the memory of its event: each `{}` in it gets the defaults of all fields.
     found = columns[cost]
     item = found.items if isinstance(found, ListOf) else found

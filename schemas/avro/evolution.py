@@ -10,6 +10,7 @@ from typing import Any
 from millstream.schemas.avro.types import (
     LOGICAL_TYPE,
     NO_DEFAULT,
+    TIME_TYPES,
     Field,
     kind_of,
     logical_tree,
@@ -21,7 +22,6 @@ from millstream.schemas.errors import Unreadable
 from millstream.schemas.paths import Every, Step, text_of
 from millstream.schemas.store import AvroType, Schema
 
-_UNITS = ("date", "timestamp-", "time-")  # how logical types begin whose numbers have a unit of time
 _Steps = tuple[Step, ...]
 
 
@@ -104,7 +104,7 @@ def _units(tree: AvroType) -> set[str]:
     """The logical types with a unit of time that values of a type may have. A local time has that of other times."""
     branches = tree if isinstance(tree, list) else [tree]
     logical = (str(branch.get(LOGICAL_TYPE, "")) for branch in branches if isinstance(branch, dict))
-    return {name for name in (each.removeprefix("local-") for each in logical) if name.startswith(_UNITS)}
+    return {name for name in (each.removeprefix("local-") for each in logical) if name.startswith(TIME_TYPES)}
 
 
 def _either(names: set[str]) -> str:

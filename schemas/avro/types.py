@@ -31,6 +31,8 @@ _DTYPES: dict[str, Dtype] = {
     "mixed": "mixed",
 }
 _IN_MIXED = {"boolean", "int", "long", "float", "double", "string", "enum"}
+TIME_TYPES = ("timestamp-", "time-", "date")
+"""How logical types of times begin, whose numbers have a unit; without the `local-` that may stand before."""
 NO_DEFAULT = object()
 LOGICAL_TYPE = "logical type"  # key of a type in `logical_tree`; no schema has this attribute
 MAP_VALUES = "values of the map"  # key of a record that stands for a map; no schema has this attribute
