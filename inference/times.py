@@ -10,7 +10,7 @@ import numpy.typing as npt
 from millstream.inference.conversions import Converted, as_numbers, as_texts
 from millstream.schemas.arrays import Ints, Mask
 from millstream.schemas.column import Column, NumberColumn, StringColumn
-from millstream.schemas.times import microseconds, parse_iso8601
+from millstream.schemas.times import YEARS, microseconds, parse_iso8601
 
 Format = Literal["iso8601", "seconds", "milliseconds", "microseconds"]
 """The values of the option `time`."""
@@ -47,7 +47,7 @@ class Time:
     @property
     def expected(self) -> str:
         """See Reader."""
-        return _EXPECTED.get(self.format, f"a time in {self.format} since 1970")
+        return _EXPECTED.get(self.format, f"a time in {self.format} since 1970 {YEARS}")
 
     def convert(self, column: Column, event_times: Callable[[], Ints]) -> Converted:
         """See Converter."""

@@ -22,6 +22,9 @@ _FRACTION_DIGITS = 9
 _SECOND = 1_000_000  # in microseconds
 _MICROSECONDS = {"days": 86_400 * _SECOND, "seconds": _SECOND, "milliseconds": 1000, "microseconds": 1}
 """Unit -> its length."""
+_FIRST, _END = -719_162 * 86_400 * _SECOND, 2_932_897 * 86_400 * _SECOND  # the beginning of the years 1 and 10000
+YEARS = "(years 1 to 9999)"
+"""Where a number of a unit has to lie, for messages."""
 
 
 class _Cells(NamedTuple):
@@ -82,6 +85,18 @@ def _parsed_by_numpy(texts: Packed) -> tuple[Ints, Mask]:
     return np.where(ok, times, 0), ok
 
 
+def in_calendar(values: npt.NDArray[Any], unit: str) -> Mask:
+    """Which times since 1970 lie in the years 1 to 9999, as those in ISO 8601 do. Most numbers of a smaller unit don't.
+
+    Args:
+        values: whole numbers or floats.
+        unit: of the values: days, seconds, milliseconds or microseconds.
+    """
+    factor = _MICROSECONDS[unit]
+    found: Mask = (values >= _FIRST // factor) & (values < _END // factor)  # false for NaN
+    return found
+
+
 def microseconds(values: npt.NDArray[Any], unit: str) -> tuple[Ints, Mask]:
     """Times since 1970 in microseconds.
 
@@ -90,18 +105,14 @@ def microseconds(values: npt.NDArray[Any], unit: str) -> tuple[Ints, Mask]:
         unit: of the values: days, seconds, milliseconds, microseconds or nanoseconds.
 
     Returns:
-        the times, floats rounded to the nearest microsecond; and which times fit into 64 bits (if not, the time is 0).
+        the times, floats rounded to the nearest microsecond; and which times are `in_calendar` (if not, the time is 0).
     """
     is_whole = values.dtype.kind == "i"
     numbers: npt.NDArray[Any] = values.astype(np.int64 if is_whole else np.float64, copy=False)
     if unit == "nanoseconds":
         numbers, unit = numbers // 1000 if is_whole else numbers / 1000, "microseconds"
-    factor = _MICROSECONDS[unit]
-    if is_whole and factor == 1:
-        return numbers, np.ones(len(numbers), np.bool_)
-    end = 2**63 // factor
-    fits = (numbers > -end) & (numbers < end)  # false for NaN
-    times = np.where(fits, numbers, 0) * factor
+    fits = in_calendar(numbers, unit)
+    times = np.where(fits, numbers, 0) * _MICROSECONDS[unit]
     return np.rint(times).astype(np.int64) if times.dtype.kind == "f" else times, fits
 
 

@@ -24,6 +24,7 @@ from millstream.schemas.errors import SchemaUnavailable
 from millstream.schemas.ids import ids_of, place_ids
 from millstream.schemas.packed import Packed, Texts
 from millstream.schemas.table import Table
+from millstream.schemas.times import YEARS
 
 if TYPE_CHECKING:
     from millstream.inference.feature_store.lookup import Lookup
@@ -237,7 +238,7 @@ class BlockDecoder:
             return part, times
         for row in np.flatnonzero(wrong).tolist():
             is_text = isinstance(column, StringColumn)
-            expected = ISO8601 if is_text else f"{self._fields.time_format} since 1970, within 292,000 years of it"
+            expected = ISO8601 if is_text else f"{self._fields.time_format} since 1970 {YEARS}"
             rejected[int(rows[row])] = Rejection(
                 "unfit", f"field `{field}`, the event time: expected {expected}, found {shown(column, row)}"
             )

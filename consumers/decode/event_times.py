@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from millstream.schemas.arrays import Ints
 from millstream.schemas.column import Column, NumberColumn, StringColumn
-from millstream.schemas.times import microseconds, parse_iso8601
+from millstream.schemas.times import in_calendar, microseconds, parse_iso8601
 
 TimeFormat = Literal["iso8601", "seconds", "milliseconds", "microseconds", "nanoseconds"]
 ISO8601 = "a time in ISO 8601 with separators, such as 2026-03-01T10:00:00Z"
@@ -21,7 +21,7 @@ def event_times(column: Column, form: TimeFormat) -> tuple[Ints, npt.NDArray[np.
             micros, ok = parse_iso8601(column.packed)
             return micros // 1000, ~ok
         case NumberColumn(values) if form == "milliseconds" and values.dtype.kind == "i":
-            return values.astype(np.int64, copy=False), np.zeros(len(column), np.bool_)
+            return values.astype(np.int64, copy=False), ~in_calendar(values, form)
         case NumberColumn(values):
             micros, ok = microseconds(values, form)
             return micros // 1000, ~ok

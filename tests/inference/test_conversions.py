@@ -159,9 +159,11 @@ def time_case(form: str, part: Part, *, whole: bool) -> Case:
 
     def of_number(value: int, event_time: int) -> Any:
         us = value // 1000 if form == "nanoseconds" else value * units[form]
-        if not -(2**63) // units.get(form, 1) < us / units.get(form, 1) < 2**63 // units.get(form, 1):
+        try:
+            moment = EPOCH + timedelta(microseconds=us)
+        except OverflowError:  # datetime has the years 1 to 9999, too
             return WRONG
-        return part_of(EPOCH + timedelta(microseconds=us), part, event_time, whole=whole)
+        return part_of(moment, part, event_time, whole=whole)
 
     def of_text(value: str, event_time: int) -> Any:
         try:
@@ -179,6 +181,8 @@ def time_case(form: str, part: Part, *, whole: bool) -> Case:
         values = MOMENTS.map(
             lambda moment: microseconds(moment) * 1000 if form == "nanoseconds" else microseconds(moment) // units[form]
         )
+        if form != "nanoseconds":  # of another unit
+            values |= MOMENTS.map(microseconds)
         rule = of_number
     return Case(Time(form, part, whole), column, values, rule, "int64" if whole else "float64")
 

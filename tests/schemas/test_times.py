@@ -14,6 +14,10 @@ from millstream.schemas.times import LIBRARY, microseconds, parse_iso8601
 from tests.native import with_native
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST, LAST = (
+    (moment.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1) for moment in (datetime.min, datetime.max)
+)
+DAY = 86_400 * 10**6
 
 
 @pytest.fixture(params=["compiled", "python"], autouse=True)
@@ -108,20 +112,23 @@ def test_texts_may_lie_anywhere_in_a_buffer() -> None:
     [
         ("days", [1, -1, 106_751_992], [86_400_000_000, -86_400_000_000, None]),
         (
-            "seconds",
-            [2, 9_223_372_036_853, 9_223_372_036_855, -(2**63)],
-            [2_000_000, 9_223_372_036_853_000_000, None, None],
+            "days",
+            [FIRST // DAY, FIRST // DAY - 1, LAST // DAY, LAST // DAY + 1],
+            [FIRST, None, LAST // DAY * DAY, None],
         ),
-        ("seconds", [1.0000004, 0.5, 1e13], [1_000_000, 500_000, None]),
+        ("seconds", [2, LAST // 10**6, LAST // 10**6 + 1, -(2**63)], [2_000_000, LAST // 10**6 * 10**6, None, None]),
+        ("seconds", [1.0000004, 0.5, 1e12], [1_000_000, 500_000, None]),
         ("milliseconds", [3, -3, 2**63 - 1], [3000, -3000, None]),
         ("milliseconds", [0.0015, float("nan"), float("-inf")], [2, None, None]),
-        ("microseconds", [2**63 - 1, -(2**63)], [2**63 - 1, -(2**63)]),
+        ("microseconds", [FIRST, FIRST - 1, LAST, LAST + 1, -(2**63)], [FIRST, None, LAST, None, None]),
         ("microseconds", [2.5, 2.0**63], [2, None]),
         ("nanoseconds", [1999, -1], [1, -1]),
         ("nanoseconds", [2600.0, 1e30], [3, None]),
     ],
 )
-def test_numbers_of_a_unit_are_times_or_too_large(unit: str, values: list[float], expected: list[int | None]) -> None:
+def test_numbers_of_a_unit_are_times_in_the_calendar_or_refused(
+    unit: str, values: list[float], expected: list[int | None]
+) -> None:
     times, fits = microseconds(np.array(values), unit)
     assert times.dtype == np.int64
     found = [time if ok else None for time, ok in zip(times.tolist(), fits.tolist(), strict=True)]

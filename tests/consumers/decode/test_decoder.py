@@ -1,5 +1,6 @@
 import math
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from tests.consumers.in_memory import EPOCHS, SIGNATURE, MemoryRecord, NumberDec
 from tests.schemas.tables import dicts_of
 
 ISO8601 = "a time in ISO 8601 with separators, such as 2026-03-01T10:00:00Z"
+FIRST, LAST = ((moment - datetime(1970, 1, 1)) // timedelta(milliseconds=1) for moment in (datetime.min, datetime.max))
 RECORD_FIELDS = EventFields(event_id=None, event_time=None)
 Making = Callable[[list[float | None]], Column]
 
@@ -202,7 +204,7 @@ def test_event_without_its_id_is_refused_and_the_rows_of_the_others_stay_right()
         ("seconds", "int32", [5, -7], [5000, -7000]),
         ("seconds", "float64", [1.001, 1_714_564_800.123456], [1001, 1_714_564_800_123]),
         ("milliseconds", "float64", [1.5, -0.5], [1, -1]),
-        ("milliseconds", "int64", [2**63 - 1, -(2**63)], [2**63 - 1, -(2**63)]),
+        ("milliseconds", "int64", [FIRST, LAST], [FIRST, LAST]),
         ("nanoseconds", "int64", [2**63 - 1, -1], [(2**63 - 1) // 1_000_000, -1]),
         ("iso8601", "string", ["1970-01-01T00:00:01.5Z", "1969-12-31T23:59:59.9999"], [1500, -1]),
     ],
@@ -230,25 +232,43 @@ def test_event_without_its_time_has_its_records(form: TimeFormat, unit: int) -> 
             "seconds",
             "float64",
             [86400.0, math.inf],
-            "expected seconds since 1970, within 292,000 years of it, found inf",
+            "expected seconds since 1970 (years 1 to 9999), found inf",
         ),
         (
             "seconds",
             "float64",
             [86400.0, 1e300],
-            "expected seconds since 1970, within 292,000 years of it, found 1e+300",
+            "expected seconds since 1970 (years 1 to 9999), found 1e+300",
         ),
         (
             "seconds",
             "int64",
             [86400, 2**62],
-            "expected seconds since 1970, within 292,000 years of it, found 4611686018427387904",
+            "expected seconds since 1970 (years 1 to 9999), found 4611686018427387904",
         ),
         (
             "microseconds",
             "float64",
             [86400.0, -1e30],
-            "expected microseconds since 1970, within 292,000 years of it, found -1e+30",
+            "expected microseconds since 1970 (years 1 to 9999), found -1e+30",
+        ),
+        (
+            "milliseconds",
+            "int64",
+            [86400, 1_714_564_800_123_456],
+            "expected milliseconds since 1970 (years 1 to 9999), found 1714564800123456",
+        ),
+        (
+            "milliseconds",
+            "int64",
+            [LAST, LAST + 1],
+            f"expected milliseconds since 1970 (years 1 to 9999), found {LAST + 1}",
+        ),
+        (
+            "seconds",
+            "float64",
+            [FIRST / 1000, 1_714_564_800_123.0],
+            "expected seconds since 1970 (years 1 to 9999), found 1714564800123.0",
         ),
     ],
 )
@@ -315,7 +335,7 @@ def test_deadline_header_that_is_no_time_sets_none_and_is_counted(stated: bytes)
     assert block.invalid_deadlines == 1
 
 
-@given(st.integers(-(2**63), 2**63 - 1), st.integers(1, 10**12))
+@given(st.integers(FIRST, LAST), st.integers(1, 10**12) | st.integers(1, NEVER))
 def test_event_is_too_old_after_its_time_and_age_and_never_before(at: int, max_age: int) -> None:
     fields = EventFields(None, "at", max_age=max_age)
     block = decode([b"1"], fields, at=column(at, dtype="int64"))
