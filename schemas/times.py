@@ -23,6 +23,8 @@ _SECOND = 1_000_000  # in microseconds
 _MICROSECONDS = {"days": 86_400 * _SECOND, "seconds": _SECOND, "milliseconds": 1000, "microseconds": 1}
 """Unit -> its length."""
 _FIRST, _END = -719_162 * 86_400 * _SECOND, 2_932_897 * 86_400 * _SECOND  # the beginning of the years 1 and 10000
+LIKE_SECONDS = range(631_152_000, 4_102_444_800)
+"""Milliseconds that look like seconds since 1970: from 1990 to 2100. As milliseconds, they are in January or February of 1970."""
 YEARS = "(years 1 to 9999)"
 """Where a number of a unit has to lie, for messages."""
 

@@ -1,5 +1,6 @@
 """Turns records into columns: event IDs, times and the model's tensors. Rejects records that can't be events, with reasons."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,10 +25,12 @@ from millstream.schemas.errors import SchemaUnavailable
 from millstream.schemas.ids import ids_of, place_ids
 from millstream.schemas.packed import Packed, Texts
 from millstream.schemas.table import Table
-from millstream.schemas.times import YEARS
+from millstream.schemas.times import LIKE_SECONDS, YEARS
 
 if TYPE_CHECKING:
     from millstream.inference.feature_store.lookup import Lookup
+
+log = logging.getLogger(__name__)
 
 MAX_COST = float(1 << 40)  # of one event
 MAX_DEADLINE_DIGITS = 19  # those of 2^63
@@ -111,6 +114,7 @@ class BlockDecoder:
         self._fill = fill or partial(to_tensors, inputs=signature.inputs)
         self._allow_nan = allow_nan
         self._keep = list(keep)
+        self._told_of_seconds = False
 
     def decode(self, polled: FetchedBatch) -> DecodedBatch:
         """Decode all records of `polled`, in one call for all three steps.
@@ -232,6 +236,8 @@ class BlockDecoder:
             return part, timestamps[rows]
         column = table[field]
         times, wrong = event_times(column, self._fields.time_format)
+        if not self._told_of_seconds and len(times) and self._fields.time_format == "milliseconds":
+            self._look_for_seconds(field, int(times[0]))
         if column.valid is not None:
             times, wrong = np.where(column.valid, times, timestamps[rows]), wrong & column.valid
         if not wrong.any():
@@ -243,6 +249,18 @@ class BlockDecoder:
                 "unfit", f"field `{field}`, the event time: expected {expected}, found {shown(column, row)}"
             )
         return Part(table.take(np.flatnonzero(~wrong)), rows[~wrong]), times[~wrong]
+
+    def _look_for_seconds(self, field: str, time: int) -> None:
+        """Warn once if the time of an event looks like seconds. That of the first one suffices: producers have one unit."""
+        if time in LIKE_SECONDS:
+            self._told_of_seconds = True
+            log.warning(
+                "field `%s`, the event time, looks like seconds, such as %d, but is read as milliseconds: all events would be of "
+                "January or February 1970. If it is in seconds, write `event_time_format: seconds` under `input` in the pipeline "
+                "file, or correct the producer",
+                field,
+                time,
+            )
 
     def _deadlines(
         self, event_times: Ints, headers: Mapping[int, RecordHeaders], rows: Ints

@@ -155,8 +155,8 @@ class PathTypes:
         )
         these = "this field" if len(unknown) == 1 else "these fields"
         return (
-            f"{self._pipeline.at(*included_at(self._pipeline, unknown[0]))}: expected the type of {named}, because the events "
-            f"have no schema and the model doesn't read {these}; found none. Write include: {{{written}}}, and for TYPE what the "
+            f"{self._pipeline.at(*included_at(self._pipeline, unknown[0]))}: expected the type of {named}, because there is no "
+            f"`input.schema` and the model doesn't read {these}; found none. Write include: {{{written}}}, and for TYPE what the "
             f"events have there: {', '.join(LEAVES)}."
         )
 

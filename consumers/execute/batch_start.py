@@ -13,9 +13,7 @@ from millstream.consumers.observability import metrics as m
 from millstream.inference.executors.interface import ANSWERED_BY, Inputs
 from millstream.inference.model_id import ModelId
 from millstream.schemas.rollout_choices import RowChoices
-
-# Deadlines that look like seconds since 1970: from 1990 to 2100. As milliseconds, they are in January or February of 1970.
-LIKE_SECONDS = range(631_152_000, 4_102_444_800)
+from millstream.schemas.times import LIKE_SECONDS
 
 
 @dataclass(slots=True)

@@ -216,6 +216,28 @@ def test_event_time_is_its_field_in_milliseconds(
     assert decode([b"1", b"2"], EventFields(None, "at", form), at=times).event_times.tolist() == expected
 
 
+@pytest.mark.parametrize(
+    ("form", "times", "says"),
+    [
+        ("milliseconds", [1_714_564_800, 1_714_564_801], ["such as 1714564800, but is read as milliseconds"]),
+        ("milliseconds", [1_714_564_800_000, 1_714_564_800_000], []),
+        ("milliseconds", [5_000, 0], []),
+        ("seconds", [1_714_564_800, 1_714_564_801], []),
+        ("microseconds", [1_714_564_800_000, 1_714_564_800_000], []),
+    ],
+)
+def test_event_times_that_look_like_seconds_are_told_once(
+    form: TimeFormat, times: list[int], says: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    extra = {"at": column(*times, dtype="int64")}
+    decoder = BlockDecoder(NumberDecoder(extra), EventFields(None, "at", form), SIGNATURE, allow_nan=False)
+    for _ in range(2):
+        decoder.decode(polled([b"1", b"2"], 100))
+    assert len(caplog.messages) == len(says)
+    for text, said in zip(says, caplog.messages, strict=True):
+        assert text in said
+
+
 @pytest.mark.parametrize(("form", "unit"), [("milliseconds", 1), ("microseconds", 1000)])
 def test_event_without_its_time_has_its_records(form: TimeFormat, unit: int) -> None:
     times = column(None, 6_000 * unit, dtype="int64")

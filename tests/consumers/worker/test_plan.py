@@ -314,7 +314,7 @@ def test_message_about_included_fields_without_a_type_names_all_fields_with_the_
     )
     listed = ["id", "x", "country", "n", "ok", "city", "tier", "mixed", "tags[]", "names[]"]
     sections: dict[str, Any] = {"input": {"format": "json", "event_id": "id"}}
-    says = "expected the type of `country`, `names[]`, because the events have no schema and the model doesn't read these fields"
+    says = "expected the type of `country`, `names[]`, because there is no `input.schema` and the model doesn't read these fields"
     folders = tmp_path / "list", tmp_path / "written"
     for folder in folders:
         folder.mkdir()
