@@ -239,7 +239,7 @@ def _dry_run(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namesp
         count += 1
         to = f"nothing: its event is that of {replay.copy_of}"
         if replay.copy_of is None:
-            key = printable(_text(replay.key) or "-")
+            key = printable(_cut(_text(replay.key) or "-", MAX_CELL_LENGTH))
             to = f"{replay.topic}/{replay.partition}, key {key}, {len(replay.value)} bytes"
         print(f"{replay.position} -> {to}")
     print(f"{count:,} would be replayed{_staying(stays)}")

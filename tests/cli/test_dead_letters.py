@@ -58,7 +58,7 @@ def test_event_is_answered_once_after_its_schema_is_there_and_its_letter_replaye
         [(key, value, headers) for key, value in zip(load.keys, later, strict=False)],
     )
     produce(kafka.bootstrap, service.inputs[0], list(zip(load.keys[4:], load.values[4:], strict=True)))
-    produce(kafka.bootstrap, service.inputs[0], [(b"\x1b[31m", b"junk")])
+    produce(kafka.bootstrap, service.inputs[0], [(b"\x1b[31m" * 200, b"junk")])
     work(service)
 
     table = millstream_here("dead-letters", "list", service.file).stdout.splitlines()
@@ -71,6 +71,9 @@ def test_event_is_answered_once_after_its_schema_is_there_and_its_letter_replaye
     assert later[0][:16].hex(" ") in shown or any(value[:16].hex(" ") in shown for value in later)
     dry = millstream_here("dead-letters", "replay", service.file, "--reason", "unknown_schema", "--dry-run")
     assert dry.stdout.splitlines()[-1] == "4 would be replayed"
+    long = millstream_here("dead-letters", "replay", service.file, "--reason", "undecodable", "--dry-run").stdout
+    assert "key 1b5b33316d" in long
+    assert len(long.splitlines()[0]) < len(b"\x1b[31m" * 200)
 
     (tmp_path / "schemas" / f"{UNKNOWN}-vector-event-later.avsc").write_text(json.dumps(VECTOR_SCHEMA))
     shown = millstream_here("dead-letters", "show", service.file, letters[0]["position"]).stdout
