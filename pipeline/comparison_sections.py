@@ -31,21 +31,21 @@ class Shadow(Section):
         gt=0,
         le=1,
         allow_inf_nan=False,
-        description="Share of the events that it answers, to bound what it costs: always the same ones, by key (by event id "
+        description="Share of the events that it predicts, to bound what it costs: always the same ones, by key (by event id "
         "where there is none).",
         examples=[0.1],
     )
     dedicated: bool = Field(
         False,
         description="Whether it has workers of its own, `millstream work --role shadow`: a consumer group of their own, on "
-        "another machine or GPU, that answers by both models. If not, it runs in the primary's workers, behind it.",
+        "another machine or GPU, that runs both models. If not, it runs in the primary's workers, behind it.",
     )
     max_load: float = Field(
         0.5,
         gt=0,
         le=1,
         allow_inf_nan=False,
-        description="Share of a worker's time that it may take, of one core or of the device. Events beyond that are left out, "
+        description="Share of a worker's time that it may take, of one core or of the device. Events beyond that are shed, "
         "and counted.",
     )
 

@@ -108,7 +108,7 @@ class FeatureStore(Section):
 
     type: Literal["redis", "feast"] = Field(
         "redis",
-        description="Kind of store: a Redis server (extra `redis`), or any online store of Feast (package `feast`).",
+        description="Kind of store: a Redis server (extra `redis`), or any online store of Feast (extra `feast`).",
     )
     url: Annotated[Text, AfterValidator(_redis_url)] | None = Field(
         None,

@@ -75,9 +75,9 @@ class Pipeline(Section):
     )
     ordering: Literal["partition", "key", "none"] = Field(
         "partition",
-        description="Which results may pass others where several batches run at a time. `partition`: none within a partition. "
-        "`key`: those of other keys. `none`: all. The last two are for models whose batches differ much in duration. "
-        "With `exactly_once` always `partition`.",
+        description="Which order results keep if several batches run at a time. `partition`: that of their partition. `key`: "
+        "that of their key. `none`: no order. The last two are for models whose batches differ much in duration. With "
+        "`exactly_once` always `partition`.",
     )
     commit_every: PositiveDuration | None = Field(
         None,

@@ -29,8 +29,8 @@ One YAML file describes one pipeline. This is a whole one:
 ```yaml
 {example}```
 
-`millstream check FILE` tells every problem in a file with its line. Editors check and complete with
-[pipeline.schema.json](pipeline.schema.json); in many of them this first line of the file turns it on:
+`millstream check FILE` reports every mistake in a file with its line number. Editors check and complete with
+[pipeline.schema.json](pipeline.schema.json). Many editors need this first line in the file:
 `# yaml-language-server: $schema=pipeline.schema.json`.
 
 - **Variables.** `${{NAME}}` in a value is replaced by the environment variable NAME, `${{NAME:-default}}` by the default where
@@ -50,7 +50,7 @@ One YAML file describes one pipeline. This is a whole one:
   `2GB` (by 1000). The unit is never left out.
 - **Paths** are taken from the folder of the pipeline file.
 - An option without a default and not marked *required* may be left out; its description says what holds then.
-  (What is required of `schemas.registry` is so only where that is used.)
+  An option that is *required* is so only where its section, or its entry of a list, is used.
 """
 
 EXAMPLE = """\

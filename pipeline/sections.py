@@ -181,13 +181,13 @@ class Input(Section):
     )
     max_age: PositiveDuration | None = Field(
         None,
-        description="How old an event may be, by its time, when the model would run it. An older one is refused as `expired`, "
+        description="How old an event may be, by its time, when the model would run it. An older one is rejected as `expired`, "
         "see `on_error`: for predictions that are of no use later. Without it, any age.",
     )
     deadline_header: Text | None = Field(
         None,
         description="Header of an event that says until when a prediction is of use, in milliseconds since 1970 (UTC) as text. "
-        "After that it is refused as `expired`.",
+        "After that it is rejected as `expired`.",
     )
     weights: dict[Text, Annotated[float, Field(gt=0, le=1_000_000)]] = Field(
         {},
@@ -264,13 +264,13 @@ class NamedModel(Section):
     """One model of the repository."""
 
     name: Name = Field(
-        description="Name of the model: its folder in the repository, or its name in the registry.",
+        description="Name of the model: its folder in the repository, or its name in MLflow.",
         examples=["my-model"],
     )
     version: WantedVersion | None = Field(
         None,
         description="Version of the model: its number, `latest`, or an alias such as `champion` (`millstream docs registries`). "
-        "It must be named if the repository has several.",
+        "Required if the model has several versions.",
         examples=[3],
     )
     inputs: dict[Text, Annotated[Any, BeforeValidator(_field_or_fields), WithJsonSchema(_FIELDS_SCHEMA)]] = Field(
@@ -371,8 +371,8 @@ class ModelSettings(Section):
     )
     allow_nan_outputs: bool = Field(
         False,
-        description="Whether an answer may be NaN or infinite, as the logarithm of a probability may. If not, its event is "
-        "refused as `nan_output`.",
+        description="Whether an output may be NaN or infinite, as the logarithm of a probability may. If not, its event is "
+        "rejected as `nan_output`.",
     )
 
 
@@ -464,14 +464,14 @@ class Limits(Section):
     crash_attempts: int = Field(
         3,
         ge=1,
-        description="How many workers may crash at the same events before these run few at a time, then one by one, and the one "
-        "that takes workers down is refused as `crashed`. Raise it if workers are often killed for other reasons.",
+        description="After so many crashes of workers at the same events, these run few at a time, then one by one. The event "
+        "that crashes workers is rejected as `crashed`. Raise it if workers are often killed for other reasons.",
     )
     stall_after: PositiveDuration = Field(
         "60s",
         validate_default=True,
-        description="`/live` answers false when the worker's loop has not turned for so long. After twice that time the "
-        "worker ends, for supervisors that don't ask.",
+        description="How long the worker's loop may stand still before `/live` fails. After twice that time the worker ends, for "
+        "supervisors that don't ask. While no broker answers, it does neither.",
     )
 
 

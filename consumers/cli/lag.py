@@ -170,7 +170,7 @@ def _table(group: str, look: LagLook, *, trends: bool) -> Table:
     table.add_column("lag seconds", justify="right", footer=f"{look.seconds or 0.0:.1f}")
     if trends:
         table.add_column("growth/s", justify="right", footer=_growth(look.total))
-        table.add_column("drained in", justify="right", footer=drain_text(look.drain))
+        table.add_column("caught up in", justify="right", footer=drain_text(look.drain))
     several = len(by_topic(look.lags)) > 1
     for topic, lags in by_topic(look.lags).items():
         for lag in lags:

@@ -81,7 +81,7 @@ class Refusals:
         self._is_said, self._said = True, self._clock()
         reason, count = self._reasons.most_common(1)[0]
         log.error(
-            "NEARLY ALL EVENTS ARE REFUSED: %d of the last %d became dead letters, %d of them for one reason: %s. If the model, "
+            "NEARLY ALL EVENTS ARE REJECTED: %d of the last %d became dead letters, %d of them for one reason: %s. If the model, "
             "the schema or the pipeline file is wrong, or a producer changed its events, stop the workers, correct it, and "
             "replay the dead letters. List them: millstream dead-letters list %s. Show one with its event: "
             "millstream dead-letters show %s PARTITION@OFFSET",

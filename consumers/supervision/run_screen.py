@@ -136,4 +136,4 @@ def status_text(status: Status, problem: str) -> str:
 
 
 def _drain(seconds: float) -> str:
-    return "not catching up" if math.isinf(seconds) else f"drained in {drain_text(seconds)}"
+    return "not catching up" if math.isinf(seconds) else f"caught up in {drain_text(seconds)}"

@@ -152,7 +152,7 @@ def test_a_good_event_now_and_then_does_not_end_an_incident(noting: Noting) -> N
 def test_a_backlog_whose_end_is_refused_is_an_error(noting: Noting, partitions: Sequence[str]) -> None:
     noting.note_backlog(partitions)
     [line] = noting.lines(logging.ERROR)
-    assert line.startswith("NEARLY ALL EVENTS ARE REFUSED: 400 of the last 4")
+    assert line.startswith("NEARLY ALL EVENTS ARE REJECTED: 400 of the last 4")
 
 
 def test_the_end_of_a_backlog_counts_together_with_the_events_after_it(noting: Noting) -> None:

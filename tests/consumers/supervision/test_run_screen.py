@@ -28,7 +28,7 @@ def status_of_two() -> Status:
 @pytest.mark.parametrize(
     ("arrival", "progress", "shown"),
     [
-        (0.0, 100.0, "lag 500 (9.0 s, drained in 5 s)"),
+        (0.0, 100.0, "lag 500 (9.0 s, caught up in 5 s)"),
         (100.0, 100.0, "lag 500 (9.0 s, not catching up)"),
         (None, None, "lag 500 (9.0 s)"),
     ],
