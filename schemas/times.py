@@ -59,7 +59,7 @@ def parse_iso8601(texts: Packed) -> tuple[Ints, Mask]:
     A time without a zone is in UTC. Digits beyond microseconds are cut off.
 
     Returns:
-        microseconds since 1970, and whether each text is such a time (if not, its number is 0).
+        microseconds since 1970, and whether each text is such a time of the years 1 to 9999 (if not, its number is 0).
     """
     try:
         function = compiled(LIBRARY, "read_times")
@@ -69,7 +69,7 @@ def parse_iso8601(texts: Packed) -> tuple[Ints, Mask]:
     times, ok = np.empty(len(texts), np.int64), np.empty(len(texts), np.bool_)
     found = ctypes.c_void_p(times.ctypes.data), ctypes.c_void_p(ok.ctypes.data)
     function(ctypes.c_void_p(addresses.ctypes.data), ctypes.c_int64(len(texts)), *found)
-    return times, ok
+    return _of_calendar(times, ok)
 
 
 def _parsed_by_numpy(texts: Packed) -> tuple[Ints, Mask]:
@@ -84,6 +84,12 @@ def _parsed_by_numpy(texts: Packed) -> tuple[Ints, Mask]:
     ok = is_date & np.where(is_time, is_minute & is_zone, texts.lengths == 10)
     times = (days * 86_400 + np.where(is_time, seconds - offset, 0)) * _SECOND
     times += np.where(fraction_digits > 0, fraction, 0)
+    return _of_calendar(times, ok)
+
+
+def _of_calendar(times: Ints, ok: Mask) -> tuple[Ints, Mask]:
+    """Without the times of year 0, and those that their zone moves beyond the years 1 to 9999."""
+    ok &= in_calendar(times, "microseconds")
     return np.where(ok, times, 0), ok
 
 

@@ -149,7 +149,7 @@ class ReplacedValues:
         self._metrics = metrics
         self._clock = clock
         self._window = Replacements()
-        self._is_first = True  # window
+        self._new = set(sources)  # that no window had enough values of
         self._replaced: set[Source] = (
             set()
         )  # of which nearly all values were replaced, since the last window with others
@@ -165,7 +165,7 @@ class ReplacedValues:
         self._window = self._window + new if self._window.events else new
         if self._window.events >= WINDOW:
             self._judge(self._window)
-            self._window, self._is_first = Replacements(), False
+            self._window = Replacements()
 
     def _count(self, source: Source, values: int) -> None:
         self._metrics.count(_METRICS[source.option], values, *self._sources[source].labels)
@@ -180,13 +180,14 @@ class ReplacedValues:
             if replaced.number < MOST * of:
                 self._replaced.discard(source)
             elif replaced.number >= NEARLY_ALL * of and source not in self._replaced:
-                # A field that only few events have is no change: the first window must have none.
-                if self._is_first and replaced.number < of:
+                # A field that only few events have is no change: the first window with enough values must have none.
+                if source in self._new and replaced.number < of:
                     self._replaced.add(source)
                 elif self._clock() - self._said.get(source, -inf) >= LOG_INTERVAL:
                     self._replaced.add(source)
                     self._said[source] = self._clock()
                     warnings[source] = printable(self._sources[source].text(source, replaced, f"the last {of:,}"))
+        self._new = {each for each in self._new if each in window.sources and window.out_of(each) < FEWEST_VALUES}
         _warn(warnings)
 
 

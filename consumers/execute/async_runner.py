@@ -145,7 +145,7 @@ class AsyncRunner:
                     raise
                 except Exception as error:
                     if steps is None:  # the usual batch needs no steps
-                        steps = self._bisection.steps(part)
+                        steps = self._bisection.steps(part, whole=True)
                         next(steps)
                     part = steps.throw(error)
                 else:

@@ -125,8 +125,8 @@ class BatchStart:
             return None
         if not len(expired) and not len(left_out):
             return Work(batch, tensors, events, None, {})
-        late = {row: _expired(batch, row) for row in expired.tolist()}
         kept = np.delete(np.arange(events), np.union1d(expired, left_out))
+        late = {row: _expired(batch, row) for row in np.setdiff1d(expired, left_out).tolist()}
         return Work(batch, {name: array[kept] for name, array in tensors.items()}, len(kept), kept, late)
 
 

@@ -54,7 +54,8 @@ class Bisection:
         self._max_events = max_events
         self._working = AdaptiveBatchSize(max_events)
         self._allow_nan_outputs = allow_nan_outputs
-        self._before: Tensors | None = None  # outputs of the last micro-batch that ran as a whole
+        # Outputs of the last micro-batch that ran as a whole, without its events: only their types and shapes are of use.
+        self._before: Tensors | None = None
 
     def runs_whole(self, events: int) -> bool:
         """Whether the first step of a micro-batch with so many events is the whole."""
@@ -65,16 +66,20 @@ class Bisection:
         events = rows_of(inputs)
         self._working.fitted(events)
         self._note_good(inputs, 0)
-        self._before = outputs
+        self._before = {name: array[:0].copy() for name, array in outputs.items()}
         rows = all_rows(events)
         return (dict(outputs), rows, {}) if self._allow_nan_outputs else _without_nan(dict(outputs), rows, {})
 
-    def steps(self, inputs: Inputs) -> Steps:
+    def steps(self, inputs: Inputs, *, whole: bool = False) -> Steps:
         """Run a micro-batch. It is halved if the model rejects it, and runs in parts if memory is short.
 
         An executor that knows which events are rejected is not asked again (`EventsRejected`). If the outputs of parts differ in
         type or shape, all good events run together once more. If the model rejects them together, those that differ from most are
         rejected.
+
+        Args:
+            inputs: of the events.
+            whole: whether the first step is the whole, because it has run already. Meanwhile, memory may have become short.
 
         Yields:
             a micro-batch to run.
@@ -94,7 +99,8 @@ class Bisection:
         waiting = [(0, rows_of(inputs))]
         while waiting:
             start, end = waiting.pop()
-            stop = min(end, start + self._working.size)
+            stop = end if whole else min(end, start + self._working.size)
+            whole = False
             if stop < end:
                 waiting.append((stop, end))
             try:
@@ -134,11 +140,12 @@ class Bisection:
         ran = np.concatenate(rows) if len(rows) > 1 else rows[0]
         if not several and not are_alike(parts):
             try:
-                parts = [(yield {name: array[ran] for name, array in inputs.items()})]
+                parts, rows = [(yield {name: array[ran] for name, array in inputs.items()})], [ran]
             except OutOfMemory:
-                pass
+                _joined(parts, of_one_type=False)  # raises where their shapes differ: no event is to blame for that
             except Exception as error:
                 self._raise_unless_an_events(error)
+            if not are_alike(parts):
                 if mixes_numbers(parts, rows, self._before):
                     parts, rows = yield from self._alone(inputs, ran, rejected)
                     if not parts:
@@ -146,7 +153,6 @@ class Bisection:
                 parts, rows, others = usual_parts(parts, rows, self._before)
                 ran = np.concatenate(rows)
                 rejected |= {row: Rejection("model_rejected", why) for row, why in others.items()}
-        # Other types are allowed only where memory is short: then the parts have no results of their own.
         outputs = _joined(parts, of_one_type=several)
         return (outputs, ran, rejected) if self._allow_nan_outputs else _without_nan(outputs, ran, rejected)
 
@@ -232,7 +238,7 @@ class BisectingExecutor:
                     outputs = self._run(part)
                 except Exception as error:
                     if steps is None:  # the usual batch needs no steps
-                        steps = self._bisection.steps(inputs)
+                        steps = self._bisection.steps(inputs, whole=True)
                         next(steps)
                     part = steps.throw(error)
                 else:

@@ -10,7 +10,7 @@ from millstream.consumers.errors import Abandoned
 from millstream.consumers.events import BatchResult, MicroBatch
 from millstream.consumers.execute.batch_start import BatchStart, no_result, not_run, sizes_of
 from millstream.consumers.execute.bisecting import Result
-from millstream.consumers.execute.served import Slot
+from millstream.consumers.execute.served import Begun, Slot
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import Watchdog
@@ -53,7 +53,6 @@ class Runner:
         self._retry = retry
         self._start = BatchStart(max_events=max_events, admit=admit, is_outdated=is_outdated, metrics=metrics)
         self._abandon = abandon
-        self._took = 0.0  # seconds that the model took for the last batch
         self.max_events = max_events
         self._note_seconds = metrics.observer(m.STAGE_SECONDS, "infer")
 
@@ -72,25 +71,35 @@ class Runner:
             raise Abandoned(f"{batch.events} events and more were not run in time")
         batch = self._start.admit(number, batch)
         work = self._start.begin(batch)
-        if work is None:
-            return not_run(number, batch)
-        if not work.events:
-            return work.result(number, no_result(), 0.0, served.models)
-        begun = served.begin(work)
-        result = self._run(begun.run, batch)
-        choices = None if begun.choices is None else begun.choices(result[1])
-        return work.result(number, result, self._took, served.models, begun.variants, choices)
+        begun: Begun | None = None
 
-    def _run(self, run: Callable[[], Result], batch: MicroBatch) -> Result:
+        def once() -> BatchResult:
+            nonlocal work, begun
+            if (
+                work is not None and begun is not None
+            ):  # tried before: events may have become too late during the outage
+                still = self._start.still(work)
+                if still is None or still.events < work.events:
+                    work, begun = still, None
+            if work is None:
+                return not_run(number, batch)
+            if not work.events:
+                return work.result(number, no_result(), 0.0, served.models)
+            begun = begun or served.begin(work)
+            result, took = self._timed(begun.run, work.events)
+            choices = None if begun.choices is None else begun.choices(result[1])
+            return work.result(number, result, took, served.models, begun.variants, choices)
+
+        return self._retry.call(
+            "executor", partial(self._watchdog.watched, _InModel(batch), once), lambda _error: batch.position
+        )
+
+    def _timed(self, run: Callable[[], Result], events: int) -> tuple[Result, float]:
+        """The result of so many events, and the seconds that it took."""
         started = time.perf_counter()
-        try:
-            return self._retry.call(
-                "executor",
-                partial(self._watchdog.watched, _InModel(batch), run),
-                lambda _error: batch.position,
-            )
-        finally:
-            self._took = time.perf_counter() - started
-            batches = len(sizes_of(batch.events, self.max_events))
-            for _ in range(batches):
-                self._note_seconds(self._took / batches)
+        result = run()
+        took = time.perf_counter() - started
+        batches = len(sizes_of(events, self.max_events))
+        for _ in range(batches):
+            self._note_seconds(took / batches)
+        return result, took

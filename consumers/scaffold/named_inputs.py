@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from millstream.consumers.scaffold.element import MISSING, is_index, lacking
+from millstream.consumers.scaffold.element import MISSING, differing_times, is_index, lacking, malformed
 from millstream.consumers.scaffold.guesses import DEFAULT_MAX_LENGTH, FieldGuess, InputGuess
 from millstream.consumers.scaffold.model_file import ModelInput
-from millstream.consumers.scaffold.own_fields import squeezed
+from millstream.consumers.scaffold.own_fields import is_id, squeezed
 from millstream.consumers.scaffold.survey import Found
 from millstream.inference.mapping import PLACEHOLDER
 from millstream.schemas.wording import first_of
@@ -51,7 +51,7 @@ def _part_of_time(
 ) -> InputGuess | None:
     """An input that is called as a part of a time, such as hour: it comes from the event's time, else from another one."""
     part = _TIME_PARTS.get(squeezed(entry.tensor))
-    times = [one for one in found if one.time_format and not one.is_list]
+    times = [one for one in found if one.time_format and not is_id(one.path)]  # IDs of ten digits look like seconds
     if part is None or not times or entry.dtype in {"string", "bool"} or width_of(entry) != 1:
         return None
     one = min(times, key=lambda time: time.path not in preferred)
@@ -60,6 +60,8 @@ def _part_of_time(
     if one.events < events:
         options["missing"] = MISSING[entry.dtype]
         why.append(lacking(one, options["missing"], events))
+    why += [differing_times(one)] if one.differing else []
+    why += malformed(one)
     return InputGuess(entry.tensor, entry.dtype, [FieldGuess(options, "; ".join(why))], shape_of(entry))
 
 

@@ -70,9 +70,7 @@ def event_time_of(found: Mapping[str, Found], events: int) -> FieldGuess | None:
     Fields that all events have come first.
     """
     fitting = [one for one in found.values() if one.time_format and _is_time(one.path)]
-    texts = [
-        one for one in found.values() if one.time_format == "iso8601" and not one.is_list and not any(malformed(one))
-    ]
+    texts = [one for one in found.values() if one.time_format == "iso8601" and not any(malformed(one))]
     best = min(
         fitting,
         key=lambda one: (one.events < events, _rank(_unit_off(one.path), TIME_NAMES)),
@@ -113,7 +111,7 @@ def _unit_off(path: str) -> str:
 
 def _is_time(path: str) -> bool:
     last = last_name(_unit_off(path)).lower()
-    is_called_so = last in TIME_NAMES or last.endswith(("_at", "_time", "time", "date", "timestamp"))
+    is_called_so = last in TIME_NAMES or last.endswith(("_at", "time", "date", "timestamp"))
     return is_called_so or last_name(path).endswith("At")
 
 

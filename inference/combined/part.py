@@ -1,6 +1,7 @@
 """Runs a part of a micro-batch on one model, and finds the events that it rejects."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy.typing as npt
 
 from millstream.inference.errors import EventRejection, EventsRejected, ModelRejected, NanOutput
 from millstream.inference.executors.interface import Inputs, Tensors, join_rows, rows_between, rows_of
-from millstream.inference.executors.output_forms import are_alike, usual_parts
+from millstream.inference.executors.output_forms import are_alike, mixes_numbers, usual_parts
 from millstream.inference.repository import ModelVersion
 from millstream.schemas.arrays import Ints
 
@@ -44,7 +45,7 @@ def run_part(run: Run, inputs: Inputs, rows: Ints, model: ModelVersion) -> Part:
         if len(rows) == 1:
             return Part({}, rows[:0], {int(rows[0]): rejection_of(error, model)})
     parts: list[Tensors] = []
-    kept: list[Ints] = []
+    places: list[Ints] = []  # in `rows`, of each part
     rejected: dict[int, EventRejection] = {}
     middle, end = len(rows) // 2, rows_of(inputs)
     waiting = [(middle, end), (0, middle)]
@@ -52,7 +53,7 @@ def run_part(run: Run, inputs: Inputs, rows: Ints, model: ModelVersion) -> Part:
         start, stop = waiting.pop()
         try:
             parts.append(run(rows_between(inputs, start, stop)))
-            kept.append(rows[start:stop])
+            places.append(np.arange(start, stop))
         except ModelRejected as error:
             if stop - start == 1:
                 rejected[int(rows[start])] = rejection_of(error, model)
@@ -62,9 +63,31 @@ def run_part(run: Run, inputs: Inputs, rows: Ints, model: ModelVersion) -> Part:
     if not parts:
         return Part({}, rows[:0], rejected)
     if not are_alike(parts):
-        parts, kept, others = usual_parts(parts, kept)
-        rejected |= {row: rejection_of(ModelRejected(why), model) for row, why in others.items()}
-    return Part(join_rows(parts), np.concatenate(kept), rejected)
+        parts, places, others = _run_together(run, inputs, parts, places)
+        rejected |= {int(rows[place]): rejection_of(error, model) for place, error in others.items()}
+    return Part(join_rows(parts), rows[np.concatenate(places)], rejected) if parts else Part({}, rows[:0], rejected)
+
+
+def _run_together(
+    run: Run, inputs: Inputs, parts: list[Tensors], places: list[Ints]
+) -> tuple[list[Tensors], list[Ints], dict[int, ModelRejected]]:
+    """Run the good events once more, so that their outputs have one form. If the model rejects them, take out unusual ones."""
+    good = np.concatenate(places)
+    with suppress(ModelRejected):
+        return [run({name: array[good] for name, array in inputs.items()})], [good], {}
+    rejected: dict[int, ModelRejected] = {}
+    if mixes_numbers(parts, places):  # in a part, an integer may be a float because another event's output is one
+        parts, places = [], []
+        for place in good.tolist():
+            try:
+                parts.append(run(rows_between(inputs, place, place + 1)))
+                places.append(np.array([place]))
+            except ModelRejected as error:
+                rejected[place] = error
+        if not parts:
+            return [], [], rejected
+    parts, places, others = usual_parts(parts, places)
+    return parts, places, rejected | {place: ModelRejected(why) for place, why in others.items()}
 
 
 def rejection_of(error: ModelRejected, model: ModelVersion) -> EventRejection:

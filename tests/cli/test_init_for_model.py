@@ -739,6 +739,24 @@ def test_inputs_that_are_called_as_parts_of_a_time_get_them_of_the_events_time(
     assert [first["features"][name][time] for name in ("hour", "day_of_week")] == [1, 6]  # a Sunday
 
 
+def test_hour_is_that_of_a_time_and_not_of_an_id_that_looks_like_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = model(tmp_path / "m.onnx", [("hour", TensorProto.FLOAT, [1])])
+    events = [
+        {
+            "order_id": 1_234_567_890 + number,
+            "created_at": f"2026-03-{number:02d}T07:30:00Z" if number > 2 else "soon",
+        }
+        for number in range(1, 28)
+    ]
+    pipeline, config = made(tmp_path / "ids", "--model", file, "--sample", write_events(tmp_path, events))
+    assert pipeline["input"]["event_id"] == "order_id"
+    assert config["inputs"][0]["fields"] == [{"field": "created_at", "time": "iso8601", "as": "hour"}]
+    said = capsys.readouterr().out
+    assert "its hour is that of UTC; 2 of 27 texts are no times in ISO 8601 with separators, such as 'soon'" in said
+
+
 def test_texts_of_which_half_are_numbers_are_categories(tmp_path: Path) -> None:
     file = model(tmp_path / "m.onnx", [("size", TensorProto.INT64, [1])])
     own = write_events(tmp_path, [{"size": size} for size in ("36", "38", "M", "L")])

@@ -109,6 +109,16 @@ def test_field_that_is_rare_from_the_beginning_is_not_told(noting: Noting) -> No
     assert not noting.warnings()
 
 
+def test_field_of_items_that_is_rare_from_the_beginning_is_not_told_though_its_first_window_has_few(
+    noting: Noting,
+) -> None:
+    few = FEWEST_VALUES // 2
+    noting.values.note(Replacements(WINDOW, {AGE: Replaced(few, WINDOW, empty=WINDOW - few)}))
+    rare = Replaced(FEWEST_VALUES - 1, WINDOW, empty=WINDOW - FEWEST_VALUES)
+    noting.values.note(Replacements(WINDOW, {AGE: rare}))
+    assert not noting.warnings()
+
+
 def test_field_that_was_never_there_is_told(noting: Noting) -> None:
     noting.absent(WINDOW - 1, WINDOW - 1)
     assert not noting.warnings()

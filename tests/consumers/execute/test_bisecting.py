@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from millstream.consumers.events import Rejection
-from millstream.consumers.execute.bisecting import BisectingExecutor, Run
+from millstream.consumers.execute.bisecting import BisectingExecutor, Bisection, Run
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.resilience.safety_net import SafetyNet
 from millstream.inference.errors import (
@@ -248,6 +248,48 @@ def test_output_whose_shape_depends_on_who_shares_the_batch_is_the_models_fault(
 
     with pytest.raises(ModelConfigError, match=r"\{'y': \[2, 2\]\} and \{'y': \[2, 4\]\}. Give each event the same"):
         isolation(run).run(inputs_of(4))
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        (np.array([True, True, False, 5, 6], object), [0, 1, 2]),
+        (np.array([2**60 + 1, 7, 9, 0.5, 1.5], object), [0, 1, 2]),
+        (np.array([1, 2, 3, "a", "b"], object), [0, 1, 2]),
+    ],
+)
+def test_outputs_of_another_type_than_most_are_rejected_where_memory_is_short(
+    values: npt.NDArray[Any], kept: list[int]
+) -> None:
+    def run(inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
+        if rows_of(inputs) > 3:
+            raise OutOfMemory("full")
+        own = values[inputs["x"][:, 0].astype(int)]
+        if len({type(value) for value in own}) > 1:
+            raise ModelRejected("values of several types")
+        return {"y": np.array(own.tolist())}
+
+    outputs, rows, rejected = isolation(run).run(inputs_of(5))
+    assert rows.tolist() == kept
+    assert outputs["y"].tolist() == values[kept].tolist()
+    assert set(rejected) == {3, 4}
+    assert all("for others of its micro-batch" in why.error for why in rejected.values())
+
+
+def test_error_of_the_whole_is_not_blamed_on_a_part_where_memory_became_short_meanwhile() -> None:
+    bisection = Bisection(max_events=2, allow_nan_outputs=False)
+    assert bisection.runs_whole(2)  # so a request with the whole is on its way
+    other = bisection.steps(inputs_of(2))
+    next(other)
+    other.throw(OutOfMemory("full"))  # now one event at a time fits
+    steps = bisection.steps(inputs_of(2), whole=True)
+    next(steps)
+    assert rows_of(steps.throw(ModelRejected("event 1 is bad"))) == 1
+    assert rows_of(steps.send({"y": np.zeros((1, 1))})) == 1
+    with pytest.raises(StopIteration) as end:
+        steps.throw(ModelRejected("event 1 is bad"))
+    _, rows, rejected = end.value.value
+    assert (rows.tolist(), set(rejected)) == ([0], {1})
 
 
 @given(st.lists(st.sampled_from([2, 2, 2, 3, 0]), min_size=1, max_size=70))

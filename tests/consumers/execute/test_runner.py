@@ -227,6 +227,57 @@ def test_batch_whose_results_nobody_writes_does_not_run() -> None:
     assert ran == [2]
 
 
+def test_events_whose_deadline_passes_during_an_outage_do_not_reach_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, batch_start, NOW)
+    ran: list[list[float]] = []
+
+    def run(inputs: Tensors) -> dict[str, Any]:
+        ran.append(np.ravel(inputs["x"]).tolist())
+        if len(ran) == 1:
+            clock.now += 10
+            raise ExecutorUnavailable("away")
+        return negated(inputs)
+
+    own = Running(run)
+    found = own.answer(0, with_deadlines([NEVER, (NOW + 5) * 1000, NEVER]))
+    assert ran == [[0.0, 1.0, 2.0], [0.0, 2.0]]
+    assert found.rows.tolist() == [0, 2]
+    assert found.outputs["y"].ravel().tolist() == [0.0, -2.0]
+    assert {row: why.reason for row, why in found.rejected.items()} == {1: "expired"}
+    assert own.value(m.STAGE_SECONDS, "_count", stage="infer") == 1
+
+
+def test_batch_that_is_to_be_read_again_after_an_outage_does_not_run() -> None:
+    assignment = Assignment()
+    assignment.add([("in", 0)])
+    ran: list[int] = []
+
+    def run(inputs: Tensors) -> dict[str, Any]:
+        ran.append(len(inputs["x"]))
+        assignment.drop_read()
+        raise ExecutorUnavailable("away")
+
+    found = Running(run, is_outdated=assignment.is_outdated).answer(0, batch_of("ee", start=5))
+    assert (found.rows.tolist(), found.outputs, found.rejected) == ([], {}, {})
+    assert ran == [2]
+
+
+def test_outage_does_not_count_as_time_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, runner)
+    tries: list[float] = []
+
+    def run(inputs: Tensors) -> dict[str, Any]:
+        tries.append(clock.now)
+        clock.now += 0.25
+        if len(tries) == 1:
+            raise ExecutorUnavailable("away")
+        return negated(inputs)
+
+    own = Running(run)
+    assert own.answer(0, batch_of("ee")).seconds == pytest.approx(0.25)
+    assert own.value(m.STAGE_SECONDS, "_sum", stage="infer") == pytest.approx(0.25)
+
+
 def test_events_that_must_not_start_do_not_run() -> None:
     ran: list[float] = []
 
@@ -244,7 +295,8 @@ def test_events_that_must_not_start_do_not_run() -> None:
     mixed = replace(block("eeee", places=[0, 1, 1, 0]), deadlines=np.array([NEVER, NEVER, 1, 1]))
     found = own.answer(3, MicroBatch((BatchSlice(mixed, 0, 4, 0, 4),), "size"))
     assert (ran, found.rows.tolist()) == ([1.0], [1])
-    assert {row: why.reason for row, why in found.rejected.items() if row == 2} == {2: "expired"}
+    assert {row: why.reason for row, why in found.rejected.items()} == {2: "expired"}
+    assert own.value(m.BATCH_EVENTS, "_sum") == 2
     assert found.batch.is_cut
     timeless = block("ee", places=[1, 0])
     assert own.answer(4, MicroBatch((BatchSlice(timeless, 0, 2, 0, 2),), "size")).rows.tolist() == [0]
