@@ -13,7 +13,7 @@ from millstream.inference.signature import check_fields
 from millstream.inference.times import Time
 from millstream.pipeline.comparison_sections import EXPECTED_LABELS
 from millstream.pipeline.pipeline import Pipeline
-from millstream.schemas.avro.types import LOGICAL_TYPE, TIME_TYPES, logical_tree, record_tree, title
+from millstream.schemas.avro.types import logical_tree, record_tree, time_type, title
 from millstream.schemas.avro.wanted import type_at
 from millstream.schemas.decoding import open_decoder
 from millstream.schemas.dtypes import Dtype, ListOf
@@ -107,7 +107,7 @@ def _check_time(schema: Schema | None, field: str, conversion: Conversion, place
     if schema is not None and known is not None and isinstance(time, Time) and time.format != known:
         raise PlanError(
             f"{place} reads the event's field `{field}` with `time: {time.format}`, but schema `{schema.name}` has "
-            f"{_logical_type(schema, field)} there. Leave `time` out: the schema says the unit."
+            f"{_time_type(schema, field)} there. Leave `time` out: the schema says the unit."
         )
 
 
@@ -233,15 +233,14 @@ def _check_cost(pipeline: Pipeline, schema: Schema | None, columns: Mapping[str,
     cost = pipeline.batch.cost
     if cost is None:
         return
-    logical = _logical_type(schema, cost)
-    moment = logical.removeprefix("local-").startswith(TIME_TYPES)
+    moment = _time_type(schema, cost)
     # An array of records could need 100 times the memory of its event: each `{}` in it gets the defaults of all fields.
     found = columns[cost]
     item = found.items if isinstance(found, ListOf) else found
     if moment or item not in _COST_TYPES:
         raise PlanError(
             f"{pipeline.at('batch', 'cost')}: expected a number, a text, or a list of numbers or texts, and field "
-            f"`{cost}`{_of(pipeline)} is {logical or found}. Name another field."
+            f"`{cost}`{_of(pipeline)} is {moment or found}. Name another field."
         )
 
 
@@ -282,7 +281,7 @@ def event_time_format(pipeline: Pipeline, schema: Schema | None, columns: Mappin
     field, stated = pipeline.input.event_time, pipeline.input.event_time_format
     if field is None:
         return "milliseconds"
-    found = _logical_type(schema, field) or columns[field]
+    found = _time_type(schema, field) or columns[field]
     known = _TIMESTAMPS.get(str(found).removeprefix("local-"))
     if columns[field] == "string":
         known = "iso8601"
@@ -307,10 +306,10 @@ def event_time_format(pipeline: Pipeline, schema: Schema | None, columns: Mappin
 def time_format(schema: Schema | None, field: str) -> str | None:
     """The format of the Avro timestamp or date at a path, see `inference.times`; None: there is no such."""
     try:
-        logical = _logical_type(schema, field).removeprefix("local-")
+        time = _time_type(schema, field).removeprefix("local-")
     except BadFieldError:  # the caller reports it
         return None
-    return "days" if logical == "date" else _TIMESTAMPS.get(logical)
+    return "days" if time == "date" else _TIMESTAMPS.get(time)
 
 
 def _found(tree: AvroType | None, field: str, schema: Schema | None) -> Path:
@@ -337,9 +336,8 @@ def _of(pipeline: Pipeline) -> str:
     return f" of schema `{name}`" if name else ""
 
 
-def _logical_type(schema: Schema | None, field: str) -> str:
-    """The logical type at a path; empty if there is none."""
+def _time_type(schema: Schema | None, field: str) -> str:
+    """The logical type of a time at a path; empty if there is none."""
     if schema is None:
         return ""
-    tree = type_at(logical_tree(schema), parse_path(field), title(schema))
-    return str(tree.get(LOGICAL_TYPE, "")) if isinstance(tree, dict) else ""
+    return time_type(type_at(logical_tree(schema), parse_path(field), title(schema)))

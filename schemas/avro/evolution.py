@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.schemas.avro.types import (
-    LOGICAL_TYPE,
     NO_DEFAULT,
-    TIME_TYPES,
     Field,
     kind_of,
     logical_tree,
     map_values,
     nullable,
+    time_type,
     title,
 )
 from millstream.schemas.errors import Unreadable
@@ -57,13 +56,13 @@ def silent_defaults(writer: Schema, reader: Schema, fields: Sequence[Field]) -> 
             if place.default is not None and place.default is not NO_DEFAULT:
                 found[text_of(place.steps)] = place.default
             continue
-        theirs, ours = _units(place.written), _units(place.read)
-        if theirs and ours and theirs.isdisjoint(ours):
-            raise Unreadable(
-                "schema_incompatible",
-                f"{title(writer)}, which the record was written with, has {_either(theirs)} at `{text_of(place.steps)}`, where "
-                f"{title(reader)} wants {_either(ours)}: let both have the same",
-            )
+        for theirs, ours in _times(place.written, place.read):
+            if ours and theirs != ours:
+                raise Unreadable(
+                    "schema_incompatible",
+                    f"{title(writer)}, which the record was written with, has {theirs} at `{text_of(place.steps)}`, where "
+                    f"{title(reader)} wants {ours}: let both have the same",
+                )
     return found
 
 
@@ -77,6 +76,11 @@ def _places(fields: Sequence[Field], written: AvroType, read: AvroType) -> Itera
 def _inside(wanted: AvroType, written: AvroType, read: AvroType, steps: _Steps) -> Iterator[_Place]:
     """The places within a type. `wanted`: the reader's type with only the wanted parts."""
     (wanted, _), (written, _), (read, _) = nullable(wanted), nullable(written), nullable(read)
+    if isinstance(written, list):
+        for branch in written:
+            if _resolves(branch, read):
+                yield from _inside(wanted, branch, read, steps)
+        return
     values, kinds = map_values(wanted), (kind_of(written), kind_of(read))
     if kinds == ("map", "map") and values is not None:
         for entry in wanted["fields"]:
@@ -100,12 +104,30 @@ def _at(wanted: AvroType, written: AvroType, read: AvroType, steps: _Steps) -> I
     yield from _inside(wanted, written, read, steps)
 
 
-def _units(tree: AvroType) -> set[str]:
-    """The logical types with a unit of time that values of a type may have. A local time has that of other times."""
-    branches = tree if isinstance(tree, list) else [tree]
-    logical = (str(branch.get(LOGICAL_TYPE, "")) for branch in branches if isinstance(branch, dict))
-    return {name for name in (each.removeprefix("local-") for each in logical) if name.startswith(TIME_TYPES)}
+def _resolves(branch: AvroType, read: AvroType) -> bool:
+    """Whether values of a branch of the writer's union are read as a type that is no union. A record must have its name."""
+    if kind_of(branch) != kind_of(read):
+        return False
+    if kind_of(read) != "record":
+        return True
+    own, *names = (str(name).rpartition(".")[2] for name in (branch["name"], read["name"], *read.get("aliases", ())))
+    return own in names
 
 
-def _either(names: set[str]) -> str:
-    return " or ".join(sorted(names))
+def _times(written: AvroType, read: AvroType) -> Iterator[tuple[str, str]]:
+    """Each type of times that the writer may write, and that which its numbers are read as; empty: numbers without a unit.
+
+    A local time has the unit of other times.
+    """
+    ours = {kind_of(branch): _unit(branch) for branch in _branches(read)}
+    for branch in _branches(written):
+        if theirs := _unit(branch):
+            yield theirs, ours.get(kind_of(branch), ours.get("long", ""))  # a long takes an int, too
+
+
+def _branches(tree: AvroType) -> list[AvroType]:
+    return tree if isinstance(tree, list) else [tree]
+
+
+def _unit(tree: AvroType) -> str:
+    return time_type(tree).removeprefix("local-")

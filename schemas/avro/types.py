@@ -31,10 +31,10 @@ _DTYPES: dict[str, Dtype] = {
     "mixed": "mixed",
 }
 _IN_MIXED = {"boolean", "int", "long", "float", "double", "string", "enum"}
-TIME_TYPES = ("timestamp-", "time-", "date")
-"""How logical types of times begin, whose numbers have a unit; without the `local-` that may stand before."""
+_TIMESTAMPS = [f"timestamp-{unit}" for unit in ("millis", "micros", "nanos")]
+_TIME_TYPES = {"date", "time-millis", "time-micros", *_TIMESTAMPS, *(f"local-{name}" for name in _TIMESTAMPS)}
 NO_DEFAULT = object()
-LOGICAL_TYPE = "logical type"  # key of a type in `logical_tree`; no schema has this attribute
+_LOGICAL_TYPE = "logical type"  # key of a type in `logical_tree`; no schema has this attribute
 MAP_VALUES = "values of the map"  # key of a record that stands for a map; no schema has this attribute
 
 
@@ -98,8 +98,17 @@ def record_tree(schema: Schema) -> dict[str, Any]:
 
 
 def logical_tree(schema: Schema) -> dict[str, Any]:
-    """Like `record_tree`, but types with a logical type are dicts that have it as LOGICAL_TYPE."""
+    """Like `record_tree`, but with the types of times, see `time_type`."""
     return record_tree(Schema(schema.id, schema.name, _with_logical_types(schema.definition)))
+
+
+def time_type(tree: AvroType) -> str:
+    """The logical type of a time, of a type in `logical_tree`: its numbers have a unit. Empty for any other type.
+
+    Avro says that unknown logical types are ignored, and those that don't fit the type, such as a string's.
+    """
+    name = str(tree.get(_LOGICAL_TYPE)) if isinstance(tree, dict) and kind_of(tree) in ("int", "long") else ""
+    return name if name in _TIME_TYPES else ""
 
 
 def title(schema: Schema) -> str:
@@ -206,7 +215,7 @@ def _with_logical_types(definition: AvroType) -> AvroType:
     if not isinstance(definition, dict):
         return definition
     return {
-        LOGICAL_TYPE if key == "logicalType" else key: value if key == "default" else _with_logical_types(value)
+        _LOGICAL_TYPE if key == "logicalType" else key: value if key == "default" else _with_logical_types(value)
         for key, value in definition.items()
     }
 
@@ -231,4 +240,4 @@ def _inlined(node: AvroType, named: dict[str, AvroType], open_names: tuple[str, 
     # {"type": "int"}, with or without attributes
     if kind in ("enum", "fixed"):
         return named.setdefault(node["name"], node)
-    return node if LOGICAL_TYPE in node else _inlined(kind, named, open_names, place)
+    return node if time_type(node) else _inlined(kind, named, open_names, place)

@@ -205,6 +205,24 @@ def test_unit_of_a_time_that_is_not_the_schemas_is_refused(tmp_path: Path, logic
         make_plan(load_pipeline(service.file, {}))
 
 
+def test_only_the_logical_types_of_avro_are_times(tmp_path: Path) -> None:
+    source = {"format": "json", "schema": "number-event", "event_time": "at", "event_time_format": "seconds"}
+    service = python_service(tmp_path, NOWHERE, 'return {"y": inputs["x"]}', with_topics=False, input=source)
+    fields = [
+        {"name": "at", "type": {"type": "long", "logicalType": "epoch-seconds"}},
+        {"name": "x", "type": {"type": "string", "logicalType": "timestamp-millis"}},
+    ]
+    schema = {"type": "record", "name": "NumberEvent", "fields": fields}
+    (tmp_path / "schemas" / "1-number-event.avsc").write_text(json.dumps(schema), encoding="utf-8")
+    config = "inputs: [{tensor: x, fields: [{field: x, time: iso8601, as: month}], dtype: float64}]"
+    (tmp_path / "models" / "number" / "1" / "config.yaml").write_text(f"{config}\noutputs: [{{tensor: y}}]")
+    plan = make_plan(load_pipeline(service.file, {}))
+    value = b'{"at": 1772359200, "x": "2026-03-01T10:00:00Z"}'
+    block = plan.decoder.decode(FetchedBatch(Records.of([MemoryRecord(0, value)]), EPOCHS, 0.0, 0))
+    assert block.tensors["x"].tolist() == [[3.0]]
+    assert block.event_times.tolist() == [1_772_359_200_000]
+
+
 def test_json_without_a_schema_becomes_features_by_paths(tmp_path: Path) -> None:
     source = {"format": "json", "event_id": "id", "event_time": "at", "event_time_format": "seconds"}
     service = python_service(tmp_path, NOWHERE, 'return {"y": inputs["x"]}', with_topics=False, input=source)

@@ -100,10 +100,48 @@ def test_time_in_another_unit_is_refused(kind: str, theirs: AvroType, ours: Avro
         (["null", time("timestamp-millis")], time("timestamp-millis")),
         (["null", time("timestamp-millis"), "string"], ["null", "string", time("timestamp-millis")]),
         ({"type": "int", "logicalType": "of our own"}, time("timestamp-millis")),
+        (time("timestamp-seconds"), time("timestamp-millis")),
+        (time("datetime", "string"), time("date-of-birth", "string")),
+        (time("date", "string"), time("timestamp-millis", "string")),
+        ([time("date", "int"), "string"], ["string", "int", time("timestamp-millis")]),
     ],
 )
 def test_time_in_the_same_unit_or_without_one_is_read(theirs: AvroType, ours: AvroType) -> None:
     assert found(record(("x", theirs), ("y", "int")), record(("x", ours)), "x") == {}
+
+
+@pytest.mark.parametrize("other", [time("time-millis", "int"), "string"])
+def test_time_in_another_unit_is_refused_also_beside_other_types(other: AvroType) -> None:
+    old, new = (record(("x", [time(f"timestamp-{unit}"), other])) for unit in ("micros", "millis"))
+    with pytest.raises(Unreadable, match="has timestamp-micros at `x`, where schema 8 'new' wants timestamp-millis"):
+        found(old, new, "x")
+
+
+@pytest.mark.parametrize("kind", ["plain", "array", "map"])
+def test_union_of_several_types_is_looked_into(kind: str) -> None:
+    old, new = (record(("t", time(f"timestamp-{unit}")), name="Inner") for unit in ("micros", "millis"))
+    new["fields"].append(field("added", "int", default=7))
+    theirs, ours = record(("x", ["null", "string", within(kind, old)])), record(("x", within(kind, new)))
+    with pytest.raises(
+        Unreadable, match=r"has timestamp-micros at `x.*t`, where schema 8 'new' wants timestamp-millis"
+    ):
+        found(theirs, ours, PATHS[kind].format(".t"))
+    path = PATHS[kind].format(".added")
+    assert found(theirs, ours, path) == {path: 7}
+
+
+@pytest.mark.usefixtures("way")
+def test_record_of_another_name_in_a_union_has_no_say() -> None:
+    """Resolution refuses such records. So their units don't matter, and they get no defaults."""
+    ordered = record(("t", time("timestamp-millis")), ("sum", "int"), name="Ordered")
+    paid = record(("t", time("timestamp-micros")), name="Paid")
+    ours = record(("t", time("timestamp-millis")), field("sum", "int", default=0), name="Bought")
+    writer, reader = schemas(record(("x", [ordered, paid])), record(("x", ours | {"aliases": ["Ordered"]})))
+    assert found(writer.definition, reader.definition, "x.t", "x.sum") == {}
+    values = written(writer, [{"x": ("Ordered", {"t": 1, "sum": 2})}, {"x": ("Paid", {"t": 3})}])
+    decoded = AvroDecoder(Store(writer, reader), reader, ["x.t"]).decode(values)
+    assert dicts_of(decoded.table) == [{"x.t": 1}]
+    assert [(bad.row, bad.reason) for bad in decoded.bad] == [(1, "schema_incompatible")]
 
 
 def test_unused_time_may_have_any_unit() -> None:
