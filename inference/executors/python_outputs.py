@@ -15,6 +15,7 @@ _KINDS: Sequence[tuple[tuple[type, ...], str]] = (
     ((float, np.floating), "float"),
     ((str,), "str"),
 )
+_SCALARS = (int, float, str, np.generic)
 
 
 class OutputError(ValueError):
@@ -33,7 +34,7 @@ def as_array(output: object, events: int) -> Array:
         events: how many it should have.
 
     Returns:
-        [events, ...] of float16 to float64, integers of up to 64 bits, bool, str, or object: each a str.
+        [events, ...] of float16 to float64, integers of up to 64 bits, bool, or object: each a str.
 
     Raises:
         OutputError: it is something else.
@@ -41,40 +42,59 @@ def as_array(output: object, events: int) -> Array:
     array = _array_of(output)
     if array.ndim == 0:
         raise OutputError(f"is one {type(output).__name__}, not an array or a list with an entry for each event")
-    if array.dtype.kind == "O":
-        array = _of_one_type(array)
+    if array.dtype.kind in "OU":
+        array = _of_one_type(array.astype(object, copy=False))
     if len(array) != events:
         raise OutputError(f"has shape {list(array.shape)} for {events} events: its first axis must be the event")
     match array.dtype.kind, array.dtype.itemsize:
-        case ("b" | "i" | "U" | "O", _) | ("u", 1 | 2 | 4) | ("f", 2 | 4 | 8):
+        case ("b" | "i" | "O", _) | ("u", 1 | 2 | 4) | ("f", 2 | 4 | 8):
             return array
     raise OutputError(f"holds {array.dtype}: {TAKEN}")
 
 
 def _array_of(output: object) -> Array:
     """An array that has lost nothing. If it isn't sure of which type the values are, they are objects."""
-    dtype = getattr(output, "dtype", None)
-    # What is masked or missing stands for no value. numpy would give the value behind a mask, and NaN for one that is missing.
-    if isinstance(output, list | tuple) and _has_masked(output):
-        raise OutputError(f"holds a masked value: {TAKEN}")
-    if isinstance(output, np.ma.MaskedArray) or (hasattr(output, "isna") and not isinstance(dtype, np.dtype)):
-        output = output.tolist() if hasattr(output, "tolist") else output
     try:
-        return np.array(
-            output, object if isinstance(output, list | tuple) and not _arrays_of_one_type(output) else None
-        )
+        output = _without_tables(output)
+        return _joined(output) if isinstance(output, list | tuple) else np.array(output)
+    except OutputError:
+        raise
     except Exception as error:  # arrays of different lengths, a tensor on a GPU
         raise OutputError(f"is no array: {error}") from None
 
 
-def _has_masked(items: Sequence[object]) -> bool:
-    """Whether a masked value stands in lists: numpy would make NaN of it."""
-    return any(item is np.ma.masked or (isinstance(item, list | tuple) and _has_masked(item)) for item in items)
+def _without_tables(output: Any) -> Any:
+    """The output with arrays in place of the columns and frames of pandas and polars, if no value of it is masked or missing.
+
+    numpy would give the value behind a mask, and NaN for one that is missing.
+    """
+    if isinstance(output, list | tuple):
+        if all(issubclass(kind, _SCALARS) for kind in set(map(type, output))):  # faster than a look at each of them
+            return output
+        return [_without_tables(item) for item in output]
+    if isinstance(output, np.ma.MaskedArray) and np.ma.is_masked(output):  # np.ma.masked is one, too
+        raise OutputError(f"holds a masked value: {TAKEN}")
+    if hasattr(output, "to_numpy") and hasattr(output, "columns"):
+        columns = getattr(output, "iloc", output)  # the first is of pandas
+        return np.moveaxis(_joined([_of_column(columns[:, at]) for at in range(output.shape[1])]), 0, 1)
+    return _of_column(output) if hasattr(output, "to_numpy") and hasattr(output, "dtype") else output
 
 
-def _arrays_of_one_type(items: Sequence[object]) -> bool:
-    """Whether these are arrays of numbers. Such a list keeps their type, such as float32."""
-    return all(isinstance(item, np.ndarray) for item in items) and len({item.dtype for item in items}) == 1  # type: ignore[attr-defined]
+def _of_column(column: Any) -> Array:
+    """The values of a column of pandas or polars."""
+    if hasattr(column, "null_count"):  # polars: lists in a column may have nulls, too
+        if column.null_count() or column.dtype.is_nested():
+            return np.array(column.to_list(), object)
+    # In numpy's own types, NaN is a value.
+    elif not isinstance(column.dtype, np.dtype) and column.isna().any():
+        raise OutputError(f"holds a missing value: {TAKEN}")
+    return column.to_numpy()  # type: ignore[no-any-return]
+
+
+def _joined(items: Sequence[object]) -> Array:
+    """An array of lists, values or arrays. Arrays of one type keep it, such as float32."""
+    types = {item.dtype if isinstance(item, np.ndarray) else None for item in items}
+    return np.array(items, object if None in types or len(types) > 1 else None)
 
 
 def _of_one_type(array: Array) -> Array:

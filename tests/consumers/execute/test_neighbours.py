@@ -23,7 +23,11 @@ ODD = st.sampled_from(
     [
         None,
         np.ma.masked,
+        np.ma.array([0.5, 1.5], mask=[True, False]),
+        np.ma.array(0.5, mask=True),
         np.str_("s"),
+        np.array(["long text", "b"]),
+        np.array(["a\ud800", "b"]),
         [np.str_("s")],
         2**63,
         10**400,
@@ -45,7 +49,9 @@ VALUES = st.one_of(
     st.lists(FLOATS, max_size=3),
     st.lists(TEXTS, max_size=3),
 )
-USUAL = st.sampled_from([7, 2**53 + 1, 0.25, True, "text", [1, 2**53 + 1], [0.5, 1.5], ["a", "b"]])
+USUAL = st.sampled_from(
+    [7, 2**53 + 1, 0.25, True, "text", [1, 2**53 + 1], [0.5, 1.5], ["a", "b"], np.array(["a", "b"])]
+)
 
 
 def answers(values: list[Any]) -> tuple[dict[int, Any], dict[int, str]]:

@@ -202,7 +202,7 @@ def test_client_whose_errors_have_no_built_in_cause_counts_by_their_names(tmp_pa
         ("{'y': [np.ma.masked]}", "output `y` holds a masked value"),
         ("{'y': [[1.0, np.ma.masked]]}", "output `y` holds a masked value"),
         ("{'y': ['a\\ud800']}", "output `y` holds a text with half of a character"),
-        ("{'y': np.ma.array([[1, 2]], mask=[[False, True]])}", "output `y` holds NoneType"),
+        ("{'y': np.ma.array([[1, 2]], mask=[[False, True]])}", "output `y` holds a masked value"),
         ("{'y': [b'a']}", "output `y` holds bytes"),
         ("{'y': [None]}", "output `y` holds NoneType: a prediction takes float16 to float64"),
         ("{'y': [{'a': 1}]}", "output `y` holds dict"),
