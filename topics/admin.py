@@ -259,8 +259,19 @@ def cleanup_policy(admin: Admin, topic: str) -> str | None:
 
 
 def _max_bytes(admin: Admin, topic: str) -> int:
-    # If the user may not read it, the default is right for most topics.
-    return int(_setting(admin, topic, "max.message.bytes") or DEFAULT_MAX_BYTES)
+    largest = _setting(admin, topic, "max.message.bytes")
+    if largest is None:  # the default is right for most topics
+        log.warning("%s", no_settings(topic))
+    return int(largest or DEFAULT_MAX_BYTES)
+
+
+def no_settings(topic: str) -> str:
+    """What happens where the user may not read a topic's settings."""
+    return (
+        f"the settings of topic {topic} can't be read: grant DESCRIBE_CONFIGS on it to the user of `kafka.client`. Until then, "
+        f"{DEFAULT_MAX_BYTES:,} bytes count as its `max.message.bytes`, and a prediction that it refuses as too large ends the "
+        "worker"
+    )
 
 
 def _setting(admin: Admin, topic: str, name: str) -> str | None:

@@ -20,7 +20,7 @@ ANSWER_TIMEOUT = 10.0  # seconds
 UNANSWERED_ERRORS = TRANSIENT_ERRORS | {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD}
 """Errors of requests that no broker has answered."""
 FORBIDDEN_ERRORS = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}
-FORBIDDEN_ADVICE = "Check that this user may describe the topics and the group"
+FORBIDDEN_ADVICE = "Check that this user may read the topics, and describe the group"
 # Offsets of a partition that are read to count its records. If it is further behind, the rest is estimated.
 MAX_COUNTED_OFFSETS = 1000
 # It needs single records, not megabytes. The wait is how long the broker holds a fetch without records, and so how long it takes
@@ -98,6 +98,9 @@ class LagReader:
         self._topics = topics
         self._from_end = start == "latest"
         self._samples: dict[Place, Sample] = {}
+        self._refused: KafkaError | None = (
+            None  # why no record can be read. The client says it only once for each partition
+        )
         # These consumers never subscribe, so they are not members of the group.
         mine = {**client, "group.id": group, "enable.auto.commit": False}
         # The first one gets the committed offsets at once. A consumer that reads committed records gets them only when no open
@@ -218,12 +221,21 @@ class LagReader:
             # `consume` waits until it has all records that it may return, so `poll` waits for the first one.
             first = self._sampler.poll(0.1)
             found = [] if first is None else [first, *self._sampler.consume(MAX_COUNTED_OFFSETS, 0)]
+            self._refused = next(filter(_forbids, (message.error() for message in found)), self._refused)
             done = {place for message in found if (place := _take(message, waiting)) is not None}
             for place in done:
                 del waiting[place]
             if done and waiting:
                 self._sampler.incremental_unassign([TopicPartition(*place) for place in done])
         self._sampler.unassign()
+        if len(waiting) < len(open_):
+            self._refused = None
+        elif self._refused is not None:
+            raise KafkaException(self._refused)
+
+
+def _forbids(error: KafkaError | None) -> bool:
+    return error is not None and error.code() in FORBIDDEN_ERRORS
 
 
 def _still_holds(sample: Sample, bounds: Bounds) -> bool:

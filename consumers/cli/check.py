@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from textwrap import indent
+from typing import Any
 
 from rich.console import Console
 
@@ -37,13 +38,14 @@ from millstream.inference.repository import CONFIG_FILE, ModelVersion
 from millstream.inference.signature import TensorInput, TensorOutput, blank, class_name
 from millstream.pipeline.comparison_sections import Shadow as ShadowSection
 from millstream.pipeline.pipeline import Pipeline
-from millstream.schemas.avro.types import record_tree
+from millstream.schemas.avro.types import kind_of, nullable, record_tree
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.errors import SchemaError
 from millstream.schemas.lookup_columns import looked_up
-from millstream.schemas.paths import parse_path
+from millstream.schemas.paths import Step, parse_path, text_of
+from millstream.schemas.store import AvroType
 from millstream.schemas.yaml_file import advice_on_ending
-from millstream.topics.admin import Admin, cleanup_policy, require
+from millstream.topics.admin import Admin, cleanup_policy, is_embedded, no_settings, require
 
 MAX_NAMES = 3  # classes of an output that are named
 _INPUTS = re.compile(rb"^(\{\s*)?[\"']?inputs[\"']?\s*:", re.MULTILINE)
@@ -170,13 +172,16 @@ def _topics(pipeline: Pipeline, *, offline: bool) -> str:
     if pipeline.rollout is not None:
         require_control_topic(admin, pipeline)
     found = f"all exist on {pipeline.kafka.bootstrap}"
-    return "\n          ".join([found, *_compacted(admin, pipeline)])
+    return "\n          ".join([found, *_refusing(admin, pipeline)])
 
 
-def _compacted(admin: Admin, pipeline: Pipeline) -> Iterator[str]:
-    """A warning for each topic of results that takes no records without a key."""
+def _refusing(admin: Admin, pipeline: Pipeline) -> Iterator[str]:
+    """A warning for each topic of results that takes no records without a key, or may refuse large ones."""
     for topic in (pipeline.output.topic, pipeline.dead_letters.topic):
-        if "compact" in (cleanup_policy(admin, topic) or ""):
+        policy = cleanup_policy(admin, topic)
+        if policy is None and not is_embedded(admin):
+            yield f"warning: {no_settings(topic)}"
+        elif "compact" in (policy or ""):
             advice = "set its `cleanup.policy` to `delete`"
             yield f"warning: {topic} is compacted, so an event without a key ends the worker: {advice}"
 
@@ -272,14 +277,31 @@ def _defaults(plan: Plan) -> Iterator[str]:
     """The schema's defaults that the model gets, unnoticed, in place of fields that events lack."""
     if plan.reader is None:
         return
-    fields = (field for entry in plan.model.signature.inputs for field in entry.fields if looked_up(field) is None)
-    names = {parse_path(field).field for field in fields}
-    for entry in record_tree(plan.reader)["fields"]:
-        if entry["name"] in names and entry.get("default") is not None:
-            yield (
-                f"default   events without `{entry['name']}` get {entry['default']!r:.40}, the schema's default, and aren't "
-                f"counted as missing (`millstream docs models#replaced-values`)"
-            )
+    tree, found = record_tree(plan.reader), dict[str, Any]()
+    for entry in plan.model.signature.inputs:
+        for field in entry.fields:
+            if looked_up(field) is None:
+                found |= _defaults_along(parse_path(field).steps, tree)
+    for path, default in found.items():
+        yield (
+            f"default   events without `{path}` get {default!r:.40}, the schema's default, and aren't counted as missing "
+            f"(`millstream docs models#replaced-values`)"
+        )
+
+
+def _defaults_along(steps: Sequence[Step], tree: AvroType) -> Iterator[tuple[str, Any]]:
+    """Each field on the way whose default isn't null: its path, and the default."""
+    for place, step in enumerate(steps, 1):
+        tree, _ = nullable(tree)
+        kind = kind_of(tree)
+        if kind in {"array", "map"}:
+            tree = tree["items" if kind == "array" else "values"]
+        elif kind == "record" and (own := [entry for entry in tree["fields"] if entry["name"] == step]):
+            if own[0].get("default") is not None:
+                yield text_of(steps[:place]), own[0]["default"]
+            tree = own[0]["type"]
+        else:
+            return
 
 
 def _mapping(plan: Plan) -> list[str]:

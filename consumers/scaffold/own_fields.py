@@ -15,6 +15,7 @@ TIME_NAMES = (
     "timestamp",
     "ts",
     "time",
+    "at",
     "occurred_at",
     "created_at",
 )  # and names that end in _at or _time

@@ -62,7 +62,8 @@ _NO_SUCH_RECORD = (
 FINAL_ERRORS = {
     **dict.fromkeys(REFUSED_RECORD, _NO_SUCH_RECORD),
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Grant IDEMPOTENT_WRITE on the cluster to the user of `kafka.client`",
-    KafkaError.MSG_SIZE_TOO_LARGE: "Raise `max.message.bytes` of topic {topic}",
+    KafkaError.MSG_SIZE_TOO_LARGE: "Raise `max.message.bytes` of topic {topic}. If the user of `kafka.client` gets "
+    "DESCRIBE_CONFIGS on it, too large predictions become dead letters",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant WRITE and DESCRIBE on topic {topic} to the user of `kafka.client`",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "Create topic {topic}: millstream topics create PIPELINE",
     KafkaError._UNKNOWN_TOPIC: "Create topic {topic}: millstream topics create PIPELINE",

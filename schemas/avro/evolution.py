@@ -46,7 +46,7 @@ def silent_defaults(writer: Schema, reader: Schema, fields: Sequence[Field]) -> 
         Path -> default.
 
     Raises:
-        Unreadable: reason schema_incompatible; a time has another unit in the writer schema.
+        Unreadable: reason schema_incompatible; a time has another unit in the writer schema, or is local in only one of both.
     """
     if writer.definition == reader.definition:
         return {}
@@ -61,7 +61,8 @@ def silent_defaults(writer: Schema, reader: Schema, fields: Sequence[Field]) -> 
                 raise Unreadable(
                     "schema_incompatible",
                     f"{title(writer)}, which the record was written with, has {theirs} at `{text_of(place.steps)}`, where "
-                    f"{title(reader)} wants {ours}: let both have the same",
+                    f"{title(reader)} wants {ours}. Let the producer write {ours}; or change the reader schema, restart the "
+                    f"workers, and replay the dead letters",
                 )
     return found
 
@@ -115,19 +116,12 @@ def _resolves(branch: AvroType, read: AvroType) -> bool:
 
 
 def _times(written: AvroType, read: AvroType) -> Iterator[tuple[str, str]]:
-    """Each type of times that the writer may write, and that which its numbers are read as; empty: numbers without a unit.
-
-    A local time has the unit of other times.
-    """
-    ours = {kind_of(branch): _unit(branch) for branch in _branches(read)}
+    """Each type of times that the writer may write, and that which its numbers are read as; empty: numbers without a unit."""
+    ours = {kind_of(branch): time_type(branch) for branch in _branches(read)}
     for branch in _branches(written):
-        if theirs := _unit(branch):
+        if theirs := time_type(branch):
             yield theirs, ours.get(kind_of(branch), ours.get("long", ""))  # a long takes an int, too
 
 
 def _branches(tree: AvroType) -> list[AvroType]:
     return tree if isinstance(tree, list) else [tree]
-
-
-def _unit(tree: AvroType) -> str:
-    return time_type(tree).removeprefix("local-")

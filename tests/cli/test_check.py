@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import Future
 from shutil import copytree, rmtree
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from confluent_kafka import KafkaError, KafkaException
 
 from millstream.consumers.cli import main as cli
 from millstream.topics import admin
@@ -587,6 +589,50 @@ def test_compacted_topics_of_results_are_told(
     said = capsys.readouterr().out
     assert f"warning: {service.output} is compacted, so an event without a key ends the worker" in said
     assert said.count("is compacted") == 1
+
+
+@pytest.mark.durable
+def test_settings_of_topics_that_the_user_may_not_read_are_told(
+    kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = vector_service(tmp_path, kafka)
+    denied = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+    def refuse(_admin: admin.Admin, asked: list[Any], **_options: Any) -> dict[Any, Future[Any]]:
+        answers: dict[Any, Future[Any]] = {each: Future() for each in asked}
+        for answer in answers.values():
+            answer.set_exception(denied)
+        return answers
+
+    monkeypatch.setattr(admin.Admin, "describe_configs", refuse)
+    assert cli.run(["check", str(service.file)]) == 0
+    said = capsys.readouterr().out
+    for topic in (service.output, service.letters):
+        assert f"warning: the settings of topic {topic} can't be read: grant DESCRIBE_CONFIGS on it" in said
+    client = admin.Admin({"bootstrap.servers": kafka.bootstrap})
+    assert admin.largest_records(client, [service.output]) == {service.output: admin.DEFAULT_MAX_BYTES}
+
+
+def test_defaults_of_used_fields_are_named_at_each_level(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = vector_service(tmp_path, NOWHERE, with_topics=False)
+    (schema,) = (tmp_path / "schemas").glob("*vector-event.avsc")
+    tree = json.loads(schema.read_text(encoding="utf-8"))
+    first = {"name": "f0", "type": "float", "default": 1.5}
+    fields = [first, *({"name": f"f{number}", "type": "float"} for number in range(1, 32))]
+    box = {"type": "record", "name": "Box", "fields": fields}
+    tree["fields"].append({"name": "box", "type": {"type": "array", "items": box}, "default": []})
+    tree["fields"].append({"name": "unused", "type": "int", "default": 7})
+    schema.write_text(json.dumps(tree), encoding="utf-8")
+    config = tmp_path / "models" / "vector" / "1" / "config.yaml"
+    written = yaml.safe_load(config.read_text(encoding="utf-8"))
+    written["inputs"] = [{"tensor": "x", "fields": [f"box[0].f{number}" for number in range(32)], "dtype": "float32"}]
+    config.write_text(yaml.safe_dump(written), encoding="utf-8")
+    cli.run(["check", str(service.file), "--offline"])
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("default ")]
+    assert [line.split(", the schema's")[0] for line in told] == [
+        "default   events without `box` get []",
+        "default   events without `box[0].f0` get 1.5",
+    ]
 
 
 def test_broker_that_is_away_is_told_with_its_address(

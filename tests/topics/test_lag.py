@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
@@ -315,7 +315,7 @@ def test_lag_is_read_again_after_the_broker_was_started_again(monkeypatch: pytes
     [
         (KafkaError.NOT_COORDINATOR, "The group's coordinator isn't ready: try again. Look into the broker's log"),
         (KafkaError._TIMED_OUT, "The group's coordinator isn't ready: try again. Look into the broker's log"),
-        (KafkaError.GROUP_AUTHORIZATION_FAILED, "Check that this user may describe the topics and the group"),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, "Check that this user may read the topics, and describe the group"),
         (KafkaError.UNKNOWN, "Look into the broker's log"),
     ],
 )
@@ -334,6 +334,45 @@ def test_advice_fits_the_coordinators_error(
     ):
         reader.read()
     assert str(raised.value).startswith(f"the lag can't be read from {kafka.bootstrap}: the reason. {advice}.")
+
+
+def test_topic_that_may_not_be_read_is_told_each_time(
+    kafka: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Denied:
+        """The client's message about a topic, which it gives once."""
+
+        def topic(self) -> str:
+            return topic
+
+        def partition(self) -> int:
+            return 0
+
+        def offset(self) -> int:
+            return -1001
+
+        def error(self) -> KafkaError:
+            return KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "the reason")
+
+    denied, allowed = [Denied()], False
+
+    class Refused(Consumer):
+        def poll(self, timeout: float = -1) -> Any:
+            if allowed:
+                return super().poll(timeout)
+            time.sleep(0.05)
+            return denied.pop() if denied else None
+
+    monkeypatch.setattr(lag, "Consumer", Refused)
+    produce(kafka.bootstrap, topic, [(None, b"x")])
+    with closing(LagReader({"bootstrap.servers": kafka.bootstrap}, "any", [topic])) as reader:
+        monkeypatch.setattr(lag, "ANSWER_TIMEOUT", 1.0)
+        for _ in range(2):
+            with pytest.raises(BrokerUnreachableError, match=r"the reason\. Check that this user may read the topics"):
+                reader.read()
+        monkeypatch.setattr(lag, "ANSWER_TIMEOUT", 10.0)
+        allowed = True
+        assert all(one.counted and one.seconds is not None for one in reader.read())
 
 
 def test_broker_that_is_away_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

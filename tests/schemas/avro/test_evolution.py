@@ -73,6 +73,8 @@ def test_defaults_of_nested_fields_are_found(kind: str) -> None:
     [
         (time("timestamp-micros"), time("timestamp-millis")),
         (time("local-timestamp-millis"), time("timestamp-micros")),
+        (time("local-timestamp-millis"), time("timestamp-millis")),
+        (time("timestamp-millis"), time("local-timestamp-millis")),
         (time("date", "int"), time("timestamp-millis")),
         (["null", time("timestamp-nanos")], ["null", time("timestamp-millis")]),
     ],
@@ -94,7 +96,7 @@ def test_time_in_another_unit_is_refused(kind: str, theirs: AvroType, ours: Avro
     ("theirs", "ours"),
     [
         (time("timestamp-millis"), time("timestamp-millis")),
-        (time("local-timestamp-millis"), time("timestamp-millis")),
+        (time("local-timestamp-millis"), time("local-timestamp-millis")),
         ("long", time("timestamp-millis")),
         (time("timestamp-millis"), "long"),
         (["null", time("timestamp-millis")], time("timestamp-millis")),
