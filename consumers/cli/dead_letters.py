@@ -164,10 +164,10 @@ def _show(stored: StoredLetter | NoLetter, pipeline: Pipeline, store: SchemaStor
         "replayed at": row["replayed_at"] or "not replayed",
         "event": f"{letter.topic}/{letter.partition}@{letter.offset}",
         "timestamp": f"{event['timestamp'] or 'none'} ({letter.timestamp_type or 'type not known'})",
-        "key": json.dumps(event["key"]),
+        "key": printable_json(event["key"]),
     }
     headers = event.get("headers", [])
-    rows = [*lines.items(), *((f"header {name}", json.dumps(text)) for name, text in headers[:MAX_SHOWN_HEADERS])]
+    rows = [*lines.items(), *((f"header {name}", printable_json(text)) for name, text in headers[:MAX_SHOWN_HEADERS])]
     if len(headers) > MAX_SHOWN_HEADERS:
         rows.append(("headers", f"{len(headers) - MAX_SHOWN_HEADERS} more"))
     rows.append(("value", "left out: see the error" if value is None else f"{len(value)} bytes"))
@@ -176,7 +176,7 @@ def _show(stored: StoredLetter | NoLetter, pipeline: Pipeline, store: SchemaStor
     if value is not None:
         decoded = "error" not in event
         print(
-            printable_json(event["value"], indent=2, ascii_only=True)
+            printable_json(event["value"], indent=2)
             if decoded
             else f"not decoded: {printable(event['error'])}\n{_hex(value)}"
         )

@@ -320,6 +320,17 @@ def test_letter_of_a_value_of_another_type_names_the_option_that_takes_it(kafka:
     assert "\nadvice       x: `type: any` beside the field takes numbers, true and false, also as text" in shown
 
 
+def test_letters_of_other_scripts_are_shown_as_they_are(kafka: Broker, tmp_path: Path) -> None:
+    service = python_service(tmp_path, kafka, "return {'y': inputs['x']}", input={"format": "json", "event_id": "id"})
+    value = '{"id": "a", "city": "Z\u00fcrich \u6771\u4eac \u202e"}'.encode()
+    letter = a_letter(key="K\u00f6ln".encode(), value=value, headers=[("from", "\u6771".encode())])
+    write_letters(kafka.bootstrap, service.letters, [letter])
+    shown = millstream_here("dead-letters", "show", service.file, "0@0").stdout
+    assert '"city": "Z\u00fcrich \u6771\u4eac \\u202e"' in shown
+    assert '"K\u00f6ln"' in shown
+    assert '"\u6771"' in shown
+
+
 def test_letter_of_an_included_field_that_the_model_reads_gets_the_advice_of_predict(
     kafka: Broker, tmp_path: Path
 ) -> None:
