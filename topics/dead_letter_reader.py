@@ -11,6 +11,7 @@ from millstream.schemas.dead_letters import DeadLetter, DeadLetterError
 from millstream.topics.client_log import client_log
 from millstream.topics.dead_letters import NoLetter, Position, StoredLetter, Unread, marked
 from millstream.topics.errors import BrokerUnreachableError, TopicError
+from millstream.topics.partitions import partitions_of
 from millstream.topics.records import ANSWER_TIMEOUT, TRANSIENT_ERRORS, ReadRecord, bounds, headers_of
 from millstream.topics.unreachable import unreachable
 
@@ -46,13 +47,10 @@ class DeadLetterReader:
         self._events = _consumer(client, "read_uncommitted")
         try:
             with self._answered():
-                found = self._events.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic]
-            if found.error is not None:
-                raise TopicError(f"topic {topic}: {found.error.str()}. Create it: millstream topics create PIPELINE")
+                self._partitions = partitions_of(self._events, topic, ANSWER_TIMEOUT)
         except (BrokerUnreachableError, TopicError):
             self.close()
             raise
-        self._partitions = sorted(found.partitions)
 
     def letters(self, *, replayed: bool) -> Iterator[StoredLetter | NoLetter | Unread]:
         """The content of the topic now, by partition and offset, with or without the replayed letters.

@@ -12,7 +12,8 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 from millstream.topics.admin import Admin
 from millstream.topics.client_log import client_log
 from millstream.topics.coordinator import UNREADY_ADVICE, UNREADY_ERRORS
-from millstream.topics.errors import BrokerUnreachableError, TopicError
+from millstream.topics.errors import BrokerUnreachableError
+from millstream.topics.partitions import partitions_of
 from millstream.topics.records import TRANSIENT_ERRORS, asked_again
 from millstream.topics.unreachable import unreachable
 
@@ -98,9 +99,8 @@ class LagReader:
         self._topics = topics
         self._from_end = start == "latest"
         self._samples: dict[Place, Sample] = {}
-        self._refused: KafkaError | None = (
-            None  # why no record can be read. The client says it only once for each partition
-        )
+        # Why a topic's records can't be read. The client says it only once for each partition.
+        self._refused: dict[str | None, KafkaError] = {}
         # These consumers never subscribe, so they are not members of the group.
         mine = {**client, "group.id": group, "enable.auto.commit": False}
         # The first one gets the committed offsets at once. A consumer that reads committed records gets them only when no open
@@ -145,15 +145,11 @@ class LagReader:
         self._consumer.close()
 
     def _numbers(self, topic: str) -> list[int]:
-        found = self._consumer.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic]
-        if found.error is not None:
-            raise TopicError(
-                f"topic {topic} can't be read: {found.error.str()}. Create it: millstream topics create PIPELINE"
-            )
+        numbers = partitions_of(self._consumer, topic, ANSWER_TIMEOUT)
         # The admin client finds partitions and leaders only in what it has been told before. Without this, it would not know new
         # ones for up to five minutes. It isn't asked first: it would create a topic where the broker allows that.
         self._admin.list_topics(topic, timeout=ANSWER_TIMEOUT)
-        return sorted(found.partitions)
+        return numbers
 
     def _bounds(self, places: list[Place]) -> dict[Place, Bounds]:
         # Committed offsets first: if workers go on meanwhile, the lag is then a little too large, but never negative.
@@ -191,13 +187,16 @@ class LagReader:
         self, places: list[Place], spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
     ) -> dict[Place, int]:
         """One offset of each partition. By default, the end is that of readers of committed records."""
-        asked = self._admin.list_offsets(
-            {TopicPartition(*place): spec for place in places},
-            isolation_level=isolation,
-            request_timeout=ANSWER_TIMEOUT,
-        )
-        answers: dict[TopicPartition, Future[Any]] = asked
-        return {(place.topic, place.partition): int(answer.result().offset) for place, answer in answers.items()}
+
+        def ask() -> dict[Place, int]:
+            answers: dict[TopicPartition, Future[Any]] = self._admin.list_offsets(
+                {TopicPartition(*place): spec for place in places},
+                isolation_level=isolation,
+                request_timeout=ANSWER_TIMEOUT,
+            )
+            return {(place.topic, place.partition): int(answer.result().offset) for place, answer in answers.items()}
+
+        return asked_again(ask, {KafkaError.NOT_LEADER_FOR_PARTITION})  # a leader may not know yet that it is one
 
     def _sampled(self, bounds: dict[Place, Bounds]) -> dict[Place, Sample]:
         """Read the first records of each backlog. A sample is reused if its partition has not changed."""
@@ -221,21 +220,24 @@ class LagReader:
             # `consume` waits until it has all records that it may return, so `poll` waits for the first one.
             first = self._sampler.poll(0.1)
             found = [] if first is None else [first, *self._sampler.consume(MAX_COUNTED_OFFSETS, 0)]
-            self._refused = next(filter(_forbids, (message.error() for message in found)), self._refused)
+            for message in found:
+                self._note_refusal(message)
             done = {place for message in found if (place := _take(message, waiting)) is not None}
             for place in done:
                 del waiting[place]
             if done and waiting:
                 self._sampler.incremental_unassign([TopicPartition(*place) for place in done])
         self._sampler.unassign()
-        if len(waiting) < len(open_):
-            self._refused = None
-        elif self._refused is not None:
-            raise KafkaException(self._refused)
+        for topic, _ in waiting:
+            if topic in self._refused:
+                raise KafkaException(self._refused[topic])
 
-
-def _forbids(error: KafkaError | None) -> bool:
-    return error is not None and error.code() in FORBIDDEN_ERRORS
+    def _note_refusal(self, message: Message) -> None:
+        error = message.error()
+        if error is None:
+            self._refused.pop(message.topic(), None)
+        elif error.code() in FORBIDDEN_ERRORS:
+            self._refused[message.topic()] = error
 
 
 def _still_holds(sample: Sample, bounds: Bounds) -> bool:

@@ -12,6 +12,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Kafka
 from millstream.topics.answer_watch import AnswerWatch
 from millstream.topics.client_log import client_log
 from millstream.topics.errors import RecordTooLargeError, TopicError
+from millstream.topics.partitions import partitions_of
 from millstream.topics.unreachable import LEADERLESS_ERRORS, cause_of, unreachable
 
 ANSWER_TIMEOUT = 10.0  # seconds
@@ -76,7 +77,7 @@ class RecordReader:
         try:
             places = []
             for topic in topics:
-                for number in _partitions(self._consumer, topic, ANSWER_TIMEOUT):
+                for number in partitions_of(self._consumer, topic, ANSWER_TIMEOUT):
                     # Requested here, because the client itself would look for the end later.
                     low, high = bounds(self._consumer, topic, number)
                     self.existing[topic] += high - low
@@ -270,7 +271,7 @@ class RecordWriter:
         began = time.monotonic()
         while True:
             try:
-                _partitions(self._producer, self._topic, min(LOOK_INTERVAL, ANSWER_TIMEOUT))
+                partitions_of(self._producer, self._topic, min(LOOK_INTERVAL, ANSWER_TIMEOUT))
             except KafkaException:
                 if (now := time.monotonic()) - began >= ANSWER_TIMEOUT:
                     raise
@@ -304,13 +305,6 @@ class RecordWriter:
         }.get(error.code(), "Look at the broker's log.")
         kind = RecordTooLargeError if error.code() == KafkaError.MSG_SIZE_TOO_LARGE else TopicError
         return kind(f"a record could not be written to topic {self._topic}: {error.str()}. {advice}")
-
-
-def _partitions(client: Consumer | Producer, topic: str, timeout: float) -> list[int]:
-    found = client.list_topics(topic, timeout=timeout).topics[topic]
-    if found.error is not None:
-        raise TopicError(f"topic {topic}: {found.error.str()}. Create it: millstream topics create PIPELINE")
-    return sorted(found.partitions)
 
 
 def headers_of(message: Any) -> Headers | None:

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from millstream.schemas.arrays import Ints
 from millstream.topics.client_log import client_log
 from millstream.topics.errors import TopicError
+from millstream.topics.partitions import partitions_of
 from millstream.topics.records import ANSWER_TIMEOUT, TRANSIENT_ERRORS, asked_again, bounds
 from millstream.topics.unreachable import LEADERLESS_ERRORS, unreachable
 
@@ -246,12 +247,10 @@ class SinceReader:
         known = sorted(number for name, number in self._bounds if name == topic)
         if known:
             return known
-        found = self._consumer.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic]
-        if found.error is not None:
-            raise TopicError(f"topic {topic}: {found.error.str()}. Create it: millstream topics create PIPELINE")
-        for number in found.partitions:
+        found = partitions_of(self._consumer, topic, ANSWER_TIMEOUT)
+        for number in found:
             self._bounds[topic, number] = bounds(self._consumer, topic, number)
-        return sorted(found.partitions)
+        return found
 
     def _reached(self, message: Any) -> None:
         own = self._partitions[message.topic(), message.partition()]

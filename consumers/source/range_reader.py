@@ -12,7 +12,7 @@ from millstream.consumers.records import Records
 from millstream.consumers.source.reader import FINAL_ERRORS, UNREADABLE_ERRORS, reader_of
 from millstream.topics.client_log import client_log
 from millstream.topics.coordinator import UNREADY_ERRORS
-from millstream.topics.errors import TopicError
+from millstream.topics.partitions import partitions_of
 from millstream.topics.quick_connect import QUICK_CONNECT
 from millstream.topics.records import ANSWER_TIMEOUT, TRANSIENT_ERRORS, asked_again, bounds
 from millstream.topics.unreachable import LEADERLESS_ERRORS, unreachable
@@ -80,10 +80,7 @@ class RangeReader:
             raise unreachable(self._bootstrap, error.args[0], self._causes) from None
 
     def _partitions(self, topic: str) -> list[int]:
-        found = self._consumer.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic]
-        if found.error is not None:
-            raise TopicError(f"topic {topic}: {found.error.str()}. Create it: millstream topics create PIPELINE")
-        return sorted(found.partitions)
+        return partitions_of(self._consumer, topic, ANSWER_TIMEOUT)
 
     def _offsets(self, topic: str, numbers: list[int], time: int) -> dict[int, int]:
         """The first offset from this time on, of each partition; below 0: there is none."""

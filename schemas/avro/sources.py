@@ -42,7 +42,7 @@ def _source(field: Field, types: dict[str, AvroType], writer: Schema, reader: Sc
         raise Unreadable(
             "schema_incompatible",
             f"{title(writer)}, which the record was written with, lacks the field '{field.name}' that "
-            f"{title(reader)} wants: write it. If it has another name now, add that to its `aliases` in {title(reader)}, or give "
-            "it a default there",
+            f"{title(reader)} wants: write it. If it has another name now, make a newer version of {title(reader)}, in which the "
+            "field has that name among its `aliases`, or a default, and restart the workers",
         )
     return Source(field, name, types[name] if name else "null")

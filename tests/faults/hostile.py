@@ -214,9 +214,13 @@ class Hostile:
         return Record(PREDICTED, self.good(), ((DEADLINE_HEADER, stated),))
 
     def _event_time(self) -> Record:
-        """The largest is in the future, and the smallest long ago."""
+        """The last and the first ms of the years 1 to 9999, and times beyond."""
+        first, last = -62_135_596_800_000, 253_402_300_799_999
         at, fate = self._chance.choice(
-            [(_MOST, PREDICTED), (_MOST - 1, PREDICTED), (-(2**63), "expired"), (0, "expired")]
+            [
+                *((last, PREDICTED), (first, "expired"), (0, "expired")),
+                *((time, "unfit") for time in (last + 1, first - 1, _MOST, -(2**63))),
+            ]
         )
         return Record(fate, self._head + _body("event", at, [0.5] * 32))
 

@@ -280,7 +280,7 @@ def test_records_that_retention_has_deleted_are_nobodys_lag(kafka: Broker, topic
 @pytest.mark.durable
 def test_topic_that_is_not_there_is_told(kafka: Broker) -> None:
     reader = LagReader({"bootstrap.servers": kafka.bootstrap}, "any", ["no-such-topic"])
-    with pytest.raises(TopicError, match=r"no-such-topic .* millstream topics create"):
+    with pytest.raises(TopicError, match=r"no-such-topic: .* millstream topics create"):
         reader.read()
     reader.close()
 
@@ -363,10 +363,13 @@ def test_topic_that_may_not_be_read_is_told_each_time(
             time.sleep(0.05)
             return denied.pop() if denied else None
 
+        def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
+            return super().consume(num_messages, timeout) if allowed else []
+
     monkeypatch.setattr(lag, "Consumer", Refused)
     produce(kafka.bootstrap, topic, [(None, b"x")])
     with closing(LagReader({"bootstrap.servers": kafka.bootstrap}, "any", [topic])) as reader:
-        monkeypatch.setattr(lag, "ANSWER_TIMEOUT", 1.0)
+        monkeypatch.setattr(lag, "ANSWER_TIMEOUT", 4.0)
         for _ in range(2):
             with pytest.raises(BrokerUnreachableError, match=r"the reason\. Check that this user may read the topics"):
                 reader.read()
