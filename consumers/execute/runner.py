@@ -75,9 +75,8 @@ class Runner:
 
         def once() -> BatchResult:
             nonlocal work, begun
-            if (
-                work is not None and begun is not None
-            ):  # tried before: events may have become too late during the outage
+            # It was tried before: events may have become too late during the outage.
+            if work is not None and begun is not None:
                 still = self._start.still(work)
                 if still is None or still.events < work.events:
                     work, begun = still, None
