@@ -14,6 +14,7 @@ from millstream.topics.errors import TopicError
 from millstream.topics.records import ReadRecord, RecordReader
 
 SAMPLE_SECONDS = 15.0  # most time to wait for the events of a topic
+QUIET_SECONDS = 2.0  # without further records, after which no more are expected
 
 
 @dataclass(slots=True)
@@ -60,14 +61,15 @@ def of_topic(topic: str, limit: int) -> Sample:
     """The first events of a topic. Raises WorkerError if there are none, or no such topic."""
     client = {"bootstrap.servers": os.environ.get("KAFKA_BOOTSTRAP", "127.0.0.1:9092")}
     sample = Sample(limit)
-    until = time.monotonic() + SAMPLE_SECONDS
+    until, read = time.monotonic() + SAMPLE_SECONDS, 0
     try:
         with RecordReader(client, (topic,), from_beginning=True) as reader:
-            while not sample.is_full and time.monotonic() < until:
-                records = reader.read(limit - len(sample.events), 0.5)
+            while not sample.is_full and time.monotonic() < until and (read < reader.existing[topic] or not read):
+                records = reader.read(limit - len(sample.events), QUIET_SECONDS)
                 for record in records:
                     _add_record(sample, record)
-                if (sample.events or sample.skipped) and not records:
+                read += len(records)
+                if (sample.events or sample.skipped) and not records:  # some offsets are no records
                     break
     except TopicError:
         raise WorkerError(
