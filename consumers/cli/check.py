@@ -177,11 +177,13 @@ def _topics(pipeline: Pipeline, *, offline: bool) -> str:
 
 def _refusing(admin: Admin, pipeline: Pipeline) -> Iterator[str]:
     """A warning for each topic of results that takes no records without a key, or may refuse large ones."""
+    if is_embedded(admin):  # it has no settings of topics
+        return
     for topic in (pipeline.output.topic, pipeline.dead_letters.topic):
         policy = cleanup_policy(admin, topic)
-        if policy is None and not is_embedded(admin):
+        if policy is None:
             yield f"warning: {no_settings(topic)}"
-        elif "compact" in (policy or ""):
+        elif "compact" in policy:
             advice = "set its `cleanup.policy` to `delete`"
             yield f"warning: {topic} is compacted, so an event without a key ends the worker: {advice}"
 
