@@ -105,6 +105,7 @@ class Source:
         self._subscription = subscription
         self._assignment = assignment
         self._before_revoke: Callable[[list[Partition]], object] = lambda _gone: None
+        self._health = health
         self._metrics = metrics
         self._paused: frozenset[str] = frozenset()  # topics
         self._at_end: set[Partition] = set()
@@ -258,8 +259,13 @@ class Source:
         """Whether the client has reached the end of every assigned partition at least once. Only with `until_idle`."""
         if not self._epochs:
             # A member's first assignment may be empty until the other members have given up partitions.
-            return not self._awaited.lasts and time.monotonic() - self._reassigned > NO_ASSIGNMENT_AFTER
+            return not self._is_joining
         return self._epochs.keys() <= self._at_end
+
+    @property
+    def _is_joining(self) -> bool:
+        """Whether the group may assign partitions soon, for the first time or after an assignment of nothing."""
+        return self._awaited.lasts or time.monotonic() - self._reassigned <= NO_ASSIGNMENT_AFTER
 
     def pause(self, topics: frozenset[str]) -> None:
         """Pause these topics and resume all others. The worker goes on polling, to stay in the group."""
@@ -340,6 +346,8 @@ class Source:
                 worker counts this one.
         """
         self._crashed = failure is not None and not isinstance(failure, WorkerError | KafkaException)
+        if failure is None:
+            self._join_first()
         # The client's `close` waits for commits under way, and these wait as long as the broker is away.
         leaving = threading.Thread(target=self._leave, name="leave", daemon=True)
         leaving.start()
@@ -350,6 +358,16 @@ class Source:
                 "worker for there until its session ends",
                 LEAVE_TIMEOUT,
             )
+
+    def _join_first(self) -> None:
+        """Wait until the group has assigned partitions, if it is about to.
+
+        Until then, the broker has a request of this member to join, and reads no other one on its connection. A request to leave
+        would be lost, and the whole group would wait for this member until its session ends.
+        """
+        until = time.monotonic() + NO_ASSIGNMENT_AFTER
+        while not self._epochs and self._is_joining and self._health.broker_away is None and time.monotonic() < until:
+            self._reader.consume(1, JOIN_TIMEOUT)
 
     def _leave(self) -> None:
         self._uncount(list(self._epochs))  # first, because a closing client can't request offsets

@@ -8,8 +8,10 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from millstream.consumers.observability import metrics as m
+from millstream.pipeline.loading import load_pipeline
 from millstream.schemas.native import VARIABLE, Native
 from tests.broker.clients import wait_until
 from tests.faults.service import assert_exactly_once, buggy, stopped, under_load
@@ -116,6 +118,22 @@ def test_worker_stopped_with_records_on_their_way_until_they_have_timed_out(kafk
         fleet["w0"].send(signal.SIGCONT)
         fleet.wait_committed(4000, revive=True)
         assert_exactly_once(service, fleet.finish(stream, revive=True))
+
+
+def test_worker_stopped_while_it_joins_leaves_the_group(kafka: Broker, tmp_path: Path) -> None:
+    """Else no other member could commit until the session of this one ends."""
+    with under_load(tmp_path, kafka, seed=108) as (service, fleet, stream):
+        fleet.start("w0", "w1")
+        fleet.wait_ready()
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        for _ in range(3):
+            stream.wait_for_more(500)
+            fleet.start("w2")
+            fleet["w2"].wait_for(lambda: "assigned" in fleet["w2"].log, 60, "a member of the group")
+            fleet.stop("w2")
+            group = load_pipeline(service.file, {}).group_id
+            assert len(admin.describe_consumer_groups([group])[group].result(10).members) == 2
+        assert_exactly_once(service, fleet.finish(stream))
 
 
 def test_workers_from_one_to_four_to_two_to_three(kafka: Broker, tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ class Reading(Measured):
         self.revoked: list[list[Partition]] = []
         self.lost_broker: list[str] = []
         self.assignment = Assignment()
+        self.health = Health(60)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(kafka_source, "Consumer", self.consumer.made)
             self.source = Source(
@@ -54,7 +55,7 @@ class Reading(Measured):
                 Subscription("g", ("in", "other"), start, {"fetch.wait.max.ms": "7"}, until_idle),
                 assignment=self.assignment,
                 guard=CrashGuard(3, 100),
-                health=Health(60),
+                health=self.health,
                 metrics=self.metrics,
                 lost_broker=self.lost_broker.append,
             )
@@ -900,6 +901,37 @@ def test_worker_that_leaves_in_peace_leaves_no_mark() -> None:
     assert reading.consumer.committed_offsets == {A: (0, "")}
 
 
+@pytest.mark.parametrize("before", [[], [()]], ids=["joining", "assigned nothing"])
+def test_worker_that_joins_leaves_once_it_has_partitions(before: list[tuple[()]]) -> None:
+    reading = Reading()
+    for nothing in before:
+        reading.assigned(*nothing)
+    waits = iter(range(3))
+
+    def consume(limit: int, timeout: float) -> list[Message | Event]:
+        if next(waits, None) is None:
+            reading.consumer.assign(A)
+        return FakeConsumer.consume(reading.consumer, limit, timeout)
+
+    reading.consumer.consume = consume  # type: ignore[method-assign]
+    reading.source.close()
+    assert reading.revoked == [[A]]
+    assert reading.consumer.closed
+
+
+@pytest.mark.parametrize("left", ["no broker", "it failed", "time"])
+def test_worker_leaves_without_partitions_if_it_gets_none(monkeypatch: pytest.MonkeyPatch, left: str) -> None:
+    reading = Reading()
+    if left == "time":
+        monkeypatch.setattr(kafka_source, "NO_ASSIGNMENT_AFTER", 0.02)
+    if left == "no broker":
+        reading.health.broker_away = "no broker answers"
+    reading.source.close(ValueError("a bug") if left == "it failed" else None)
+    assert reading.consumer.closed
+    assert reading.revoked == []
+    assert ("consume" in reading.consumer.calls) is (left == "time")
+
+
 @pytest.mark.parametrize(
     ("error", "counted"),
     [
@@ -919,7 +951,7 @@ def test_mark_stays_where_an_event_may_have_ended_the_worker(error: BaseExceptio
 def test_group_that_cannot_be_left_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    reading = Reading()
+    reading = Reading().assigned(A)
     back = threading.Event()
     monkeypatch.setattr(kafka_source, "LEAVE_TIMEOUT", 0.01)
     monkeypatch.setattr(reading.consumer, "close", back.wait)
