@@ -3,7 +3,8 @@
 import logging
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,13 @@ log = logging.getLogger(__name__)
 AWAY_ERRORS = (ConnectionError, TimeoutError, socket.gaierror)
 # Unlike the errors of urllib, requests and redis, these are not derived from the classes above.
 AWAY_ERROR_NAMES = {"httpx.NetworkError", "httpx.TimeoutException", "httpx.RemoteProtocolError"}
+# HTTP statuses that say nothing of the request: time-out, too many requests, and those of a gateway or a server without capacity.
+AWAY_STATUSES = {408, 429, 502, 503, 504}
+STATUS_OF: Mapping[str, Callable[[Any], object]] = {
+    "urllib.error.HTTPError": lambda error: error.code,
+    "requests.exceptions.HTTPError": lambda error: error.response.status_code,
+    "httpx.HTTPStatusError": lambda error: error.response.status_code,
+}
 # Torch and CuPy raise it for errors of the device. Messages of other classes are not searched for words: they may quote events.
 NATIVE_ERROR = RuntimeError
 
@@ -33,7 +41,8 @@ class PythonExecutor:
 
     `predict` gets copies of the tensors in config.yaml, by name, [events, ...]. It returns the outputs by name, [events, ...].
     Its exceptions have these meanings:
-    - ConnectionError, TimeoutError (also as the cause of another one): something that the model needs is away.
+    - ConnectionError, TimeoutError (also as the cause of another one), or a status of `AWAY_STATUSES`: something that the model
+      needs is away.
     - MemoryError, torch's OutOfMemoryError: the batch is too large.
     - Any other: the model rejects an event.
     """
@@ -144,7 +153,11 @@ class PythonExecutor:
 
 def _is_away(error: BaseException) -> bool:
     names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
-    return isinstance(error, AWAY_ERRORS) or not names.isdisjoint(AWAY_ERROR_NAMES)
+    if isinstance(error, AWAY_ERRORS) or not names.isdisjoint(AWAY_ERROR_NAMES):
+        return True
+    with suppress(AttributeError):  # such an error may have been made without a response
+        return any(STATUS_OF[name](error) in AWAY_STATUSES for name in names & STATUS_OF.keys())
+    return False
 
 
 def _causes(error: BaseException, before: BaseException | None) -> Iterator[BaseException]:
