@@ -46,7 +46,8 @@ class Schemas(Section):
     registry: Registry | None = Field(None, description="A schema registry, in place of a folder.")
     directory: FilePath | None = Field(
         None,
-        description="Folder of Avro schemas named `<id>-<name>.avsc`, for pipelines without a registry.",
+        description="Folder of Avro schemas named `<id>-<name>.avsc`, for pipelines without a registry. A running worker finds "
+        "files that are added.",
         json_schema_extra={"default": "schemas"},
     )
 

@@ -135,7 +135,9 @@ class Input(Section):
         json_schema_extra={"minItems": 1},
     )
     format: Format = Field(
-        description="How the values are written. Avro is in the schema registry's wire format.", examples=["avro"]
+        description="How the values are written, in all input topics. Avro is in the schema registry's wire format. For topics "
+        "of both formats, write two pipeline files; both may write to one output topic.",
+        examples=["avro"],
     )
     schema_name: Text | None = Field(
         None,
@@ -231,7 +233,8 @@ class DeadLetters(Section):
     """The events that cannot be processed."""
 
     topic: TopicName = Field(
-        description="Topic that they are written to, with the reason. Set it if names of topics follow a rule.",
+        description="Topic that they are written to, with the reason. Set it if names of topics follow a rule. If pipelines "
+        "share it, `millstream dead-letters list` lists the letters of all, and `replay` takes those of its own pipeline.",
         json_schema_extra={"default": "<name>-dead-letters"},
     )
 

@@ -34,8 +34,9 @@ from millstream.consumers.worker.rollout_following import with_baseline
 from millstream.inference.combined.version import CombinedVersion
 from millstream.inference.errors import ModelRejected
 from millstream.inference.executors.blocking import BlockingExecutor
+from millstream.inference.executors.interface import Tensors
 from millstream.inference.repository import CONFIG_FILE, ModelVersion
-from millstream.inference.signature import TensorInput, TensorOutput, blank, class_name
+from millstream.inference.signature import TensorInput, TensorOutput, blank, class_name, scores_name
 from millstream.pipeline.comparison_sections import Shadow as ShadowSection
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.avro.types import kind_of, nullable, record_tree
@@ -105,13 +106,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _names(output: TensorOutput) -> str:
-    """The names that an output may have in predictions. Only the model's answers tell scores of classes from the index of one."""
-    if not output.classes or output.top is not None or output.threshold is not None:
+def _names(output: TensorOutput, answer: Tensors | ModelRejected) -> str:
+    """The names that an output has in predictions. Only an answer tells scores of classes from the index of one."""
+    if isinstance(answer, ModelRejected):
         return output.name
-    names = [class_name(output.name, of) for of in output.classes[:MAX_NAMES]]
-    more = ", ..." if len(output.classes) > MAX_NAMES else ""
-    return f"{', '.join(names)}{more} if it has a score for each class, or {output.name} if it has the index of one"
+    of_classes = [class_name(output.name, of) for of in output.classes]
+    names = [name for name in (output.name, scores_name(output.name), *of_classes) if name in answer]
+    return ", ".join(names[:MAX_NAMES] + ["..."] * (len(names) > MAX_NAMES))
 
 
 def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
@@ -121,8 +122,11 @@ def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
     for line in (*_defaults(plan), *_mapping(plan)):
         console.print(line, markup=False)
     plan.executor.warm_up()
-    refusal = check_answers(plan)
+    answer = check_answers(plan)
+    refusal = answer if isinstance(answer, ModelRejected) else None
     console.print(f"warm-up   {_ran(plan) if refusal is None else f'refused: {refusal}'}", markup=False)
+    for output in plan.model.signature.outputs:
+        console.print(f"output    {_names(output, answer)}, from {output.tensor}", markup=False)
     # A worker loads either the dedicated shadows or the others.
     live = live_shadows(pipeline, plan.model.id)
     sections = [section for section in pipeline.shadows if section not in live]
@@ -313,7 +317,6 @@ def _mapping(plan: Plan) -> list[str]:
         *(f"version   {resolved}" for resolved in _resolved(plan)),
         *(f"member    {member.place}" for member in _members(plan)),
         *(f"input     {_filling(entry)}" for entry in signature.inputs),
-        *(f"output    {_names(entry)}, from {entry.tensor}" for entry in signature.outputs),
     ]
 
 

@@ -19,6 +19,7 @@ from millstream.consumers.errors import WorkerError
 from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.models.versions import Known, known_version, known_versions, signature_lines
 from millstream.consumers.worker.plan import check_answers, make_plan
+from millstream.inference.errors import ModelRejected
 from millstream.pipeline.pipeline import Pipeline
 
 PIPED_WIDTH = 1000  # columns of output that doesn't go to a terminal: one line per version, for `grep`
@@ -135,7 +136,7 @@ def _warm(pipeline: Pipeline, args: argparse.Namespace) -> int:
     there = time.monotonic()
     plan = make_plan(models.pinned(fetched.version))
     plan.executor.warm_up()
-    if (refusal := check_answers(plan)) is not None:
+    if isinstance(refusal := check_answers(plan), ModelRejected):
         raise WorkerError(
             f"{plan.model.place}: it rejects a blank event: {refusal}. Only a real event can show whether it works: run "
             f"`millstream predict` with it. A running worker does not change over to it."

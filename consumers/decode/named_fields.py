@@ -107,7 +107,8 @@ def _check_time(schema: Schema | None, field: str, conversion: Conversion, place
     if schema is not None and known is not None and isinstance(time, Time) and time.format != known:
         raise PlanError(
             f"{place} reads the event's field `{field}` with `time: {time.format}`, but schema `{schema.name}` has "
-            f"{_time_type(schema, field)} there. Leave `time` out: the schema says the unit."
+            f"{_time_type(schema, field)} there. The schema says the unit: leave `time` out of config.yaml, or write "
+            f"`time: null` in the pipeline file's `inputs`."
         )
 
 

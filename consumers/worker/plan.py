@@ -392,23 +392,23 @@ def answer_blank(model: ModelVersion, executor: ModelExecutor) -> dict[str, npt.
     return executor.run(blank(model.signature.inputs, 1)) if known is None else dict(known)
 
 
-def check_answers(plan: Plan) -> ModelRejected | None:
+def check_answers(plan: Plan) -> Tensors | ModelRejected:
     """Run one blank event, or take the sample of the warm-up, and encode its prediction: can a prediction hold all outputs?
 
     Returns:
-        the model's error if it rejects the blank event. Then only a real event can show whether the outputs fit.
+        the outputs, or the model's error if it rejects the blank event. Then only a real event can show whether the outputs fit.
 
     Raises:
         PlanError: a prediction can't hold one of the outputs, or the compared one lacks the item `comparison.item`.
     """
     found = check_outputs(plan.model, plan.executor)
-    if isinstance(found, ModelRejected):
-        return found
-    if plan.shadows:  # a shadow stops no worker, so only `millstream check` asks them
+    if plan.shadows and not isinstance(
+        found, ModelRejected
+    ):  # a shadow stops no worker, so only `millstream check` asks them
         from millstream.consumers.shadow.compared_output import check_compared_answers  # noqa: PLC0415
 
         check_compared_answers(plan.pipeline, [plan.model], [found])
-    return None
+    return found
 
 
 def check_outputs(model: ModelVersion, executor: ModelExecutor, *, encode: bool = True) -> Tensors | ModelRejected:

@@ -114,8 +114,9 @@ def test_model_that_refuses_every_blank_event_is_not_said_to_be_ok(
 ) -> None:
     service = python_service(tmp_path, NOWHERE, "return {'y': inputs['z']}", with_topics=False)
     assert cli.run(["check", str(service.file), "--offline"]) == 0
-    *_, warm_up, _, verdict = capsys.readouterr().out.splitlines()
+    *_, warm_up, output, _, verdict = capsys.readouterr().out.splitlines()
     assert warm_up.startswith("warm-up   refused: ")
+    assert output == "output    y, from y"
     assert "model.py:8" in warm_up
     assert "KeyError: 'z'" in warm_up
     assert verdict.startswith("unsure    ")
@@ -655,17 +656,24 @@ def test_file_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     assert "Traceback" not in said
 
 
-def test_outputs_of_classes_are_listed_by_the_names_that_predictions_have(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("returned", "option", "listed"),
+    [
+        ("inputs['x'].astype(int)[:, 0]", "classes: [a, b, c, d]", "label"),
+        ("np.ones((len(inputs['x']), 4))", "classes: [a, b, c, d]", "label.a, label.b, label.c, ..."),
+        ("np.ones((len(inputs['x']), 2))", "classes: [a, b]", "label.a, label.b"),
+        ("np.ones((len(inputs['x']), 2))", "classes: [a, b], top: 1", "label, label_scores"),
+        ("np.ones((len(inputs['x']), 2))", "classes: [a, b], threshold: 0.5", "label"),
+        ("inputs['x']", "", "label"),
+    ],
+)
+def test_outputs_are_listed_by_the_names_that_predictions_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], returned: str, option: str, listed: str
 ) -> None:
-    service = python_service(tmp_path, NOWHERE, "return {'y': inputs['x'].astype(int)[:, 0]}", with_topics=False)
+    service = python_service(tmp_path, NOWHERE, f"return {{'y': {returned}}}", with_topics=False)
     config = tmp_path / "models" / "number" / "1" / "config.yaml"
-    output = "{tensor: y, name: label, classes: [a, b, c, d]}"
+    output = f"{{tensor: y, name: label, {option}}}"
     config.write_text(config.read_text().replace("{tensor: y}", output))
     assert output in config.read_text()
     assert cli.run(["check", str(service.file), "--offline"]) == 0
-    said = capsys.readouterr().out
-    assert (
-        "output    label.a, label.b, label.c, ... if it has a score for each class, or label if it has the index of one, from y"
-        in said
-    )
+    assert f"output    {listed}, from y\n" in capsys.readouterr().out

@@ -201,8 +201,15 @@ def test_unit_of_a_time_that_is_not_the_schemas_is_refused(tmp_path: Path, logic
     schema.write_text(schema.read_text(encoding="utf-8").replace('{"name": "x", "type": "double"}', time))
     config = f"inputs: [{{tensor: x, fields: [{{field: x, time: {stated}, as: month}}], dtype: float64}}]"
     (tmp_path / "models" / "number" / "1" / "config.yaml").write_text(f"{config}\noutputs: [{{tensor: y}}]")
-    with pytest.raises(PlanError, match=rf"`x` with `time: {stated}`, but schema `number-event` has {logical} there"):
+    with pytest.raises(
+        PlanError, match=rf"`x` with `time: {stated}`, but schema `number-event` has {logical} there"
+    ) as no:
         make_plan(load_pipeline(service.file, {}))
+    assert "write `time: null` in the pipeline file's `inputs`" in str(no.value)
+    document = yaml.safe_load(service.file.read_text(encoding="utf-8"))
+    document["model"]["inputs"] = {"x": [{"field": "x", "time": None}]}
+    service.file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    make_plan(load_pipeline(service.file, {}))
 
 
 def test_only_the_logical_types_of_avro_are_times(tmp_path: Path) -> None:
