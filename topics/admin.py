@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
 
 from millstream.pipeline.pipeline import Pipeline
+from millstream.schemas.wording import meant
 from millstream.topics.answer_watch import QUIET_SECONDS, AnswerWatch
 from millstream.topics.client_log import client_log
 from millstream.topics.errors import TopicError
@@ -33,6 +34,10 @@ DEFAULT_MAX_BYTES = 1_048_588  # Kafka's own default for `max.message.bytes`
 EVALUATIONS = "evaluations"  # the role of the topic with evaluations
 ROLLOUT = "rollout"  # the role of the control topic
 ROLLOUT_EVALUATIONS = "rollout evaluations"
+FROM_ELSEWHERE = {
+    "input",
+    "labels",
+}  # the roles of topics that others write to: such a topic may be there under another name
 SEGMENT_BYTES = "segment.bytes"
 _REFUSED_SETTINGS = {KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG}
 HISTORY_MS = (
@@ -114,9 +119,11 @@ def require(admin: Admin, pipeline: Pipeline, *, but: Collection[str] = ()) -> N
     missing = [state for state in states(admin, asked) if state.partitions is None]
     if missing:
         names = ", ".join(f"{state.name} ({state.role})" for state in missing)
+        others = _topics(admin).keys() - {name for _, name in roles(pipeline)}
+        near = "".join(meant(state.name, others) for state in missing if state.role in FROM_ELSEWHERE)
         raise TopicError(
             f"these topics of {pipeline.path.name} do not exist on {admin.bootstrap}, or may not be seen by this "
-            f"user: {names}. Create them: millstream topics create {quote(str(pipeline.named))}"
+            f"user: {names}.{near} Create them: millstream topics create {quote(str(pipeline.named))}"
         )
 
 

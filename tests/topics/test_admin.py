@@ -72,6 +72,15 @@ def test_missing_topics_are_named_with_what_to_do(kafka: Broker, tmp_path: Path)
 
 
 @pytest.mark.durable
+def test_topic_of_others_that_is_missing_may_be_there_under_another_name(kafka: Broker, tmp_path: Path) -> None:
+    pipeline = pipeline_without_topics(tmp_path, kafka)
+    near = f"{pipeline.input.topics[0]}s"
+    create_topic(kafka.bootstrap, near, 1, {})
+    with pytest.raises(TopicError, match=rf"\(dead letters\). Did you mean `{near}`\? Create them: "):
+        admin.require(admin.Admin(pipeline.client_config()), pipeline)
+
+
+@pytest.mark.durable
 def test_command_that_makes_missing_topics_names_the_file_as_it_was_named(
     kafka: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
