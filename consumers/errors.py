@@ -96,6 +96,13 @@ class OffsetsPastEnd(WorkerError):  # noqa: N818
     """
 
 
+class OffsetsForgotten(WorkerError):  # noqa: N818
+    """With exactly once, the broker gives an older committed offset than it has confirmed. Raised by `forgotten_offsets`.
+
+    The worker ends with `NEEDS_CHANGE`: its successor would take the older offset for right, and answer events twice.
+    """
+
+
 class ReadBelowCommitted(WorkerError):  # noqa: N818
     """The client started below the committed offset. Raised by `offset_order`; the worker ends, and the next one goes on."""
 

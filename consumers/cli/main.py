@@ -20,6 +20,7 @@ from millstream.consumers.cli.parser import Parser, meant
 from millstream.consumers.errors import (
     NEEDS_CHANGE,
     EventRefused,
+    OffsetsForgotten,
     OffsetsPastEnd,
     PlanError,
     WorkerError,
@@ -189,7 +190,8 @@ def _needs_change(error: Exception) -> bool:
     """Whether the command would fail the same way if it were started again."""
     if isinstance(error, SchemaError):
         return failure_of(error) != "wait"
-    return isinstance(error, (PipelineError, ModelConfigError, PlanError, EventRefused, OffsetsPastEnd, WorkersStopped))
+    lasting = PipelineError, ModelConfigError, PlanError, EventRefused, OffsetsForgotten, OffsetsPastEnd, WorkersStopped
+    return isinstance(error, lasting)
 
 
 class _Version(argparse.Action):

@@ -5,7 +5,7 @@ worker leaves in order.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -26,12 +26,16 @@ LOGGED_ATTEMPTS = {10, 100, 1000, 10_000}  # requests in vain after which a warn
 class CrashMarkers:
     """Counts worker starts in the metadata of committed offsets. Only the main thread calls it."""
 
-    def __init__(self, consumer: Consumer, guard: CrashGuard, start: str) -> None:
+    def __init__(
+        self, consumer: Consumer, guard: CrashGuard, start: str, check: Callable[[Iterable[TopicPartition]], object]
+    ) -> None:
         """Args:
         consumer: commits and requests offsets.
         guard: gets the attempts found.
         start: earliest or latest, for partitions without a committed offset.
+        check: gets the committed offsets of new partitions, and raises OffsetsForgotten.
         """
+        self._check = check
         self._consumer = consumer
         self._guard = guard
         self._start = start
@@ -79,6 +83,7 @@ class CrashMarkers:
         new = [TopicPartition(*partition) for partition in self.new]
         try:
             positions = self._consumer.committed(new, timeout=self._patience)
+            self._check(positions)
             begun = {(p.topic, p.partition): self.beginning(p) for p in positions}
             offsets = {partition: offset for partition, offset in begun.items() if offset is not None}
             found = {(p.topic, p.partition): Attempts.read(p.metadata) for p in positions}

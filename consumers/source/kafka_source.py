@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +22,7 @@ from millstream.consumers.records import Records
 from millstream.consumers.source.awaited_assignment import AwaitedAssignment
 from millstream.consumers.source.crash_markers import CrashMarkers
 from millstream.consumers.source.crashes import CrashGuard
+from millstream.consumers.source.forgotten_offsets import refuse_forgotten
 from millstream.consumers.source.lost_brokers import LostBrokers, reminder
 from millstream.consumers.source.offset_commits import OffsetCommits
 from millstream.consumers.source.partition_count import PartitionCount
@@ -67,6 +68,7 @@ class Subscription:
     start: str  # earliest or latest, for partitions without a committed offset
     client: Mapping[str, str]  # the client's settings for its membership, and for how much it fetches ahead
     until_idle: bool  # whether `idle` is needed, for which the client reports the ends of partitions
+    exactly_once: bool = False  # whether a committed offset that the broker has forgotten ends the worker
     counts_partitions: bool = False  # whether `Assignment.share` is needed
 
 
@@ -139,7 +141,7 @@ class Source:
         # starts its other parts. Without a request, it would do so only after `subscribe`.
         self._consumer.consumer_group_metadata()
         self._reader = reader_of(self._consumer, error_cb, self._note_event)
-        self.markers = CrashMarkers(self._consumer, guard, subscription.start)
+        self.markers = CrashMarkers(self._consumer, guard, subscription.start, self._check)
         self.commits = OffsetCommits(self._consumer, assignment, self.markers, metrics)
         self._lost_brokers = LostBrokers(
             self._consumer,
@@ -306,7 +308,15 @@ class Source:
         """
         self._assignment.renew()
         self._at_end.clear()
-        return seek_committed(self._consumer, self._epochs, self.markers.beginning)
+        return seek_committed(self._consumer, self._epochs, self.markers.beginning, self._check)
+
+    def _check(self, positions: Iterable[TopicPartition]) -> None:
+        """Check the committed offsets that the broker gives. Raises OffsetsForgotten."""
+        if self._subscription.exactly_once:
+            refuse_forgotten(positions, self._confirmed, self._subscription.group)
+
+    def _confirmed(self, partition: Partition) -> int:
+        return max(self._assignment.committed_offset(partition), self.markers.start_offsets.get(partition, -1))
 
     def lag(self, delivered: Mapping[Partition, int]) -> dict[Partition, int]:
         """The number of records without a delivered result, for each assigned partition whose end the client knows.

@@ -24,7 +24,10 @@ AWAY_ERRORS = CLIENT_RETRIED_ERRORS | {KafkaError._TIMED_OUT, KafkaError._TIMED_
 
 
 def seek_committed(
-    consumer: Consumer, partitions: Iterable[Partition], beginning: Callable[[TopicPartition], int | None]
+    consumer: Consumer,
+    partitions: Iterable[Partition],
+    beginning: Callable[[TopicPartition], int | None],
+    check: Callable[[Iterable[TopicPartition]], object],
 ) -> bool:
     """Seek to the committed offsets of the partitions.
 
@@ -32,6 +35,7 @@ def seek_committed(
         consumer: that has the partitions.
         partitions: all that are assigned.
         beginning: where a partition without a committed offset begins.
+        check: gets the committed offsets, and raises OffsetsForgotten.
 
     Returns:
         False if the broker does not return the offsets now. The caller must not read records until a later call succeeds.
@@ -43,7 +47,9 @@ def seek_committed(
         # Unread partitions start there anyway, and a seek would be undone (github.com/confluentinc/librdkafka/issues/2256).
         places = consumer.position([TopicPartition(*partition) for partition in partitions])
         read = [TopicPartition(p.topic, p.partition) for p in places if p.offset >= 0]
-        for position in consumer.committed(read, timeout=COMMITTED_TIMEOUT) if read else []:
+        positions = consumer.committed(read, timeout=COMMITTED_TIMEOUT) if read else []
+        check(positions)
+        for position in positions:
             if position.offset < 0:
                 position.offset = beginning(position) or 0
             _seek(consumer, position)

@@ -30,6 +30,7 @@ def subscription_of(plan: Plan, instance_id: str, *, until_idle: bool) -> Subscr
             "queued.max.messages.kbytes": str(_quarter_kib(pipeline)),
         },
         until_idle=until_idle,
+        exactly_once=pipeline.delivery == "exactly_once",
         counts_partitions=has_quota(plan),
     )
 

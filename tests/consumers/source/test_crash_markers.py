@@ -34,7 +34,7 @@ class Beginning:
         self.consumer = FakeConsumer({A: 10, B: 10})
         self.consumer.committed_offsets = {{"a": A, "b": B}[name]: offset for name, offset in committed.items()}
         self.guard = CrashGuard(2, 100)
-        self.starts = CrashMarkers(cast("Consumer", self.consumer), self.guard, start)
+        self.starts = CrashMarkers(cast("Consumer", self.consumer), self.guard, start, lambda _positions: None)
 
     def look(self, *partitions: Partition) -> list[tuple[str, int]]:
         self.starts.new |= set(partitions)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from millstream.consumers.errors import WorkerError
+from millstream.consumers.errors import OffsetsForgotten, WorkerError
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.flow.batch_window import BatchWindow
 from millstream.consumers.observability import metrics as m
@@ -40,6 +40,7 @@ class Reading(Measured):
         *,
         start: str = "earliest",
         until_idle: bool = False,
+        exactly_once: bool = False,
         on_revoke: Callable[[list[Partition]], object] | None = None,
     ) -> None:
         super().__init__()
@@ -52,7 +53,7 @@ class Reading(Measured):
             patch.setattr(kafka_source, "Consumer", self.consumer.made)
             self.source = Source(
                 {"bootstrap.servers": "nowhere"},
-                Subscription("g", ("in", "other"), start, {"fetch.wait.max.ms": "7"}, until_idle),
+                Subscription("g", ("in", "other"), start, {"fetch.wait.max.ms": "7"}, until_idle, exactly_once),
                 assignment=self.assignment,
                 guard=CrashGuard(3, 100),
                 health=self.health,
@@ -890,6 +891,44 @@ def test_lag_is_from_the_acknowledged_offset_to_the_end() -> None:
     assert reading.source.lag({A: 4, B: 5}) == {A: 2, B: 0}, "what is gone from the topic is not waited for"
     reading.consumer.lows[B] = reading.consumer.logs[B] = 0
     assert reading.source.lag({A: 9, B: 0}) == {A: 1, B: 0}, "an empty partition has an end, too"
+
+
+def test_offset_that_the_broker_has_confirmed_and_forgotten_ends_the_worker_with_exactly_once() -> None:
+    """Kafka 4.2.1 was seen to give offsets of a quarter of an hour before, after it was killed."""
+    reading = Reading(exactly_once=True).assigned(A)
+    reading.read()
+    reading.assignment.note_committed({A: 4})
+    reading.consumer.committed_offsets[A] = (1, "")
+    with pytest.raises(
+        OffsetsForgotten, match=r"group g is at offset 1 of in/0, but it has confirmed 4 .*--to-offset 4 "
+    ):
+        reading.source.rewind()
+    reading.consumer.lose(A)
+    reading.read()
+    reading.consumer.assign(A)
+    reading.read()
+    with pytest.raises(OffsetsForgotten, match="group g is at offset 1 of in/0"):
+        reading.source.begin()
+
+
+def test_beginning_of_an_assignment_that_the_broker_forgets_ends_the_worker_with_exactly_once() -> None:
+    reading = Reading(exactly_once=True)
+    reading.consumer.committed_offsets[A] = (3, "")
+    reading.assigned(A).read()
+    reading.consumer.committed_offsets[A] = (2, "")
+    with pytest.raises(OffsetsForgotten, match="it has confirmed 3"):
+        reading.source.rewind()
+
+
+@pytest.mark.parametrize(("exactly_once", "offset"), [(False, 1), (True, 4), (True, 5), (True, -1001)])
+def test_other_committed_offsets_end_no_worker(*, exactly_once: bool, offset: int) -> None:
+    """A later offset is another worker's, and none is that of a topic that was created anew."""
+    reading = Reading(exactly_once=exactly_once).assigned(A)
+    reading.read()
+    reading.assignment.note_committed({A: 4})
+    reading.consumer.committed_offsets[A] = (offset, "")
+    assert reading.source.rewind()
+    assert reading.consumer.positions[A] == max(offset, 0)
 
 
 def test_worker_that_leaves_in_peace_leaves_no_mark() -> None:
