@@ -39,6 +39,7 @@ FROM_ELSEWHERE = {
     "labels",
 }  # the roles of topics that others write to: such a topic may be there under another name
 SEGMENT_BYTES = "segment.bytes"
+PERMISSIONS = "`millstream docs running#permissions`"
 _REFUSED_SETTINGS = {KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG}
 HISTORY_MS = (
     30 * 24 * 3_600_000
@@ -226,7 +227,9 @@ def _create(admin: Admin, asked: list[NewTopic]) -> None:
                 _create(admin, [wanted[name]])  # if the setting was not the reason, it raises
                 log.warning("topic %s is created without %s, which the broker refuses: %s", name, SEGMENT_BYTES, said)
             elif code != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise TopicError(f"topic {name} could not be created: {said}") from None
+                may_not = code in {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+                advice = f". Grant CREATE on it to the user of `kafka.client` ({PERMISSIONS})" if may_not else ""
+                raise TopicError(f"topic {name} could not be created: {said.removesuffix('.')}{advice}.") from None
 
 
 def _settings(role: str, room: int) -> dict[str, str]:
@@ -276,8 +279,8 @@ def no_settings(topic: str) -> str:
     """What happens where the user may not read a topic's settings."""
     return (
         f"the settings of topic {topic} can't be read: grant DESCRIBE_CONFIGS on it to the user of `kafka.client`. Until then, "
-        f"{DEFAULT_MAX_BYTES:,} bytes count as its `max.message.bytes`, and a prediction that it refuses as too large ends the "
-        "worker"
+        f"{DEFAULT_MAX_BYTES:,} bytes count as its `max.message.bytes`, and a record that it refuses as too large ends the "
+        "process that wrote it"
     )
 
 

@@ -21,7 +21,7 @@ ANSWER_TIMEOUT = 10.0  # seconds
 UNANSWERED_ERRORS = TRANSIENT_ERRORS | {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD}
 """Errors of requests that no broker has answered."""
 FORBIDDEN_ERRORS = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}
-FORBIDDEN_ADVICE = "Check that this user may read the topics, and describe the group"
+FORBIDDEN_ADVICE = "Grant READ on the topics and DESCRIBE on the group to the user of `kafka.client`"
 # Offsets of a partition that are read to count its records. If it is further behind, the rest is estimated.
 MAX_COUNTED_OFFSETS = 1000
 # It needs single records, not megabytes. The wait is how long the broker holds a fetch without records, and so how long it takes
@@ -96,6 +96,7 @@ class LagReader:
         start: where it starts in a partition without a committed offset: `earliest`, or `latest`, which means no lag.
         """
         self._bootstrap = str(client["bootstrap.servers"])
+        self._group = group
         self._topics = topics
         self._from_end = start == "latest"
         self._samples: dict[Place, Sample] = {}
@@ -171,9 +172,18 @@ class LagReader:
             if cause.code() in UNANSWERED_ERRORS:
                 # The client reports a missing coordinator as a timeout. This call raises an error if no broker answers at all.
                 self._consumer.list_topics(self._topics[0], timeout=ANSWER_TIMEOUT)
+                self._require_group()
             elif cause.code() not in UNREADY_ERRORS:
                 raise
             raise self._unread(cause, f"The group's coordinator isn't ready: try again. {UNREADY_ADVICE}") from None
+
+    def _require_group(self) -> None:
+        """Raise KafkaException if this user may not describe the group: the consumer's requests only time out then."""
+        try:
+            self._admin.describe_consumer_groups([self._group])[self._group].result(ANSWER_TIMEOUT)
+        except KafkaException as error:
+            if error.args[0].code() in FORBIDDEN_ERRORS:
+                raise
 
     def _unread(self, cause: KafkaError, advice: str) -> BrokerUnreachableError:
         return BrokerUnreachableError(f"the lag can't be read from {self._bootstrap}: {cause.str()}. {advice}.")

@@ -23,6 +23,9 @@ TRANSIENT_ERRORS = {
     KafkaError._RESOLVE,
 }
 """Errors after which the client recovers by itself, once the broker is back."""
+PASSING_ERRORS = TRANSIENT_ERRORS | LEADERLESS_ERRORS | {KafkaError.GROUP_AUTHORIZATION_FAILED}
+"""Errors after which a client that reads without a group goes on. It asks for the coordinator of the group that its settings must
+name, though it never joins it. So it needs no permission for that group."""
 FENCED_ERRORS = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 """The broker has ended the producer's transaction: it was open for too long, or a newer producer has its transactional ID."""
 RETRY_INTERVAL = 0.1  # seconds between two tries
@@ -106,8 +109,8 @@ class RecordReader:
             if error is None:
                 self.away = False
                 records.append(_record(message))
-            elif error.code() not in TRANSIENT_ERRORS | LEADERLESS_ERRORS:
-                raise TopicError(f"topic {message.topic()} can't be read: {error.str()}.")
+            elif error.code() not in PASSING_ERRORS:
+                raise TopicError(f"topic {message.topic()} can't be read: {error.str().removesuffix('.')}.")
         return records
 
     def close(self) -> None:

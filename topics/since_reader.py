@@ -14,7 +14,7 @@ from millstream.schemas.arrays import Ints
 from millstream.topics.client_log import client_log
 from millstream.topics.errors import TopicError
 from millstream.topics.partitions import partitions_of
-from millstream.topics.records import ANSWER_TIMEOUT, TRANSIENT_ERRORS, asked_again, bounds
+from millstream.topics.records import ANSWER_TIMEOUT, PASSING_ERRORS, asked_again, bounds
 from millstream.topics.unreachable import LEADERLESS_ERRORS, unreachable
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ _MARGIN_MS: Final = 60_000
 _REFRESH_TIMEOUT: Final = 1.0  # seconds
 _MOST_RECORDS: Final = 2000  # of one read of `existing`
 IDLE_TIMEOUT: Final = 30.0  # seconds without a record, after which `existing` gives up
-_PASSING: Final = TRANSIENT_ERRORS | LEADERLESS_ERRORS
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -150,8 +149,8 @@ class SinceReader:
             elif error.code() == KafkaError._PARTITION_EOF:
                 # Control records and aborted records have offsets, too, but don't come. So this is the only sign of the end.
                 self._reached(message)
-            elif error.code() not in _PASSING:
-                raise TopicError(f"topic {message.topic()} can't be read: {error.str()}.")
+            elif error.code() not in PASSING_ERRORS:
+                raise TopicError(f"topic {message.topic()} can't be read: {error.str().removesuffix('.')}.")
         return {topic: self._fetched(topic, messages) for topic, messages in found.items()}
 
     def existing(self) -> Iterator[Fetched]:

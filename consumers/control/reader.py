@@ -14,7 +14,7 @@ from millstream.consumers.control.state import ControlState, Decode, Seen
 from millstream.schemas.errors import SchemaUnavailable
 from millstream.topics.client_log import client_log
 from millstream.topics.quick_connect import QUICK_CONNECT
-from millstream.topics.records import ANSWER_TIMEOUT, TRANSIENT_ERRORS, bounds
+from millstream.topics.records import ANSWER_TIMEOUT, PASSING_ERRORS, bounds
 from millstream.topics.unreachable import LEADERLESS_ERRORS, unreachable
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class ControlReader:
                 elif self._newest is None:
                     return True  # what else came is of the old position
             elif error.code() != KafkaError._PARTITION_EOF:
-                if error.code() not in TRANSIENT_ERRORS | LEADERLESS_ERRORS:
+                if error.code() not in PASSING_ERRORS:
                     self._note(f"topic {self._topic} can't be read: {error.str()}")
                 continue
             else:

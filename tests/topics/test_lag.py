@@ -315,7 +315,10 @@ def test_lag_is_read_again_after_the_broker_was_started_again(monkeypatch: pytes
     [
         (KafkaError.NOT_COORDINATOR, "The group's coordinator isn't ready: try again. Look into the broker's log"),
         (KafkaError._TIMED_OUT, "The group's coordinator isn't ready: try again. Look into the broker's log"),
-        (KafkaError.GROUP_AUTHORIZATION_FAILED, "Check that this user may read the topics, and describe the group"),
+        (
+            KafkaError.GROUP_AUTHORIZATION_FAILED,
+            "Grant READ on the topics and DESCRIBE on the group to the user of `kafka.client`",
+        ),
         (KafkaError.UNKNOWN, "Look into the broker's log"),
     ],
 )
@@ -371,7 +374,7 @@ def test_topic_that_may_not_be_read_is_told_each_time(
     with closing(LagReader({"bootstrap.servers": kafka.bootstrap}, "any", [topic])) as reader:
         monkeypatch.setattr(lag, "ANSWER_TIMEOUT", 4.0)
         for _ in range(2):
-            with pytest.raises(BrokerUnreachableError, match=r"the reason\. Check that this user may read the topics"):
+            with pytest.raises(BrokerUnreachableError, match=r"the reason\. Grant READ on the topics"):
                 reader.read()
         monkeypatch.setattr(lag, "ANSWER_TIMEOUT", 10.0)
         allowed = True

@@ -1,0 +1,123 @@
+"""What users of a broker with ACLs need (docs/running.md), and what they are told where it is missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from millstream.topics import admin
+from millstream.topics.errors import BrokerUnreachableError, TopicError
+from millstream.topics.lag import LagReader
+from millstream.topics.local.ports import free_ports
+from millstream.topics.records import RecordReader
+from millstream.topics.since_reader import SinceReader
+from tests.broker.clients import create_topic, produce, wait_until
+from tests.broker.maven import MavenKafka, missing_for_maven
+from tests.pipeline.pipeline_files import SMALL, load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+pytestmark = [pytest.mark.durable, pytest.mark.full]
+
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="a" user_app="secret";'
+
+
+class GuardedKafka(MavenKafka):
+    """A broker with a second listener, at which the user `app` may do only what ACLs allow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        (self.guarded,) = free_ports(1)
+
+    def _settings(self) -> dict[str, object]:
+        plain = super()._settings()
+        also = f",GUARDED://127.0.0.1:{self.guarded}"
+        return plain | {
+            "listeners": f"{plain['listeners']}{also}",
+            "advertised.listeners": f"{plain['advertised.listeners']}{also}",
+            "listener.security.protocol.map": f"{plain['listener.security.protocol.map']},GUARDED:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.guarded.plain.sasl.jaas.config": JAAS,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        }
+
+    @property
+    def client(self) -> Mapping[str, Any]:
+        """The settings of a client of the user `app`."""
+        return {
+            "bootstrap.servers": f"127.0.0.1:{self.guarded}",
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "app",
+            "sasl.password": "secret",
+        }
+
+    def grant(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
+        allowed = AclPermissionType.ALLOW
+        binding = AclBinding(kind, name, ResourcePatternType.LITERAL, "User:app", "*", operation, allowed)
+        client = AdminClient({"bootstrap.servers": self.bootstrap})  # it must outlive its answer
+        client.create_acls([binding])[binding].result(10)
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[GuardedKafka]:
+    if (missing := missing_for_maven()) is not None:
+        pytest.skip(f"starts a broker of its own, but {missing}")
+    with GuardedKafka() as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(guarded: GuardedKafka, request: pytest.FixtureRequest) -> str:
+    """With three records."""
+    name = str(request.node.name)
+    create_topic(guarded.bootstrap, name, 1, {})
+    produce(guarded.bootstrap, name, [(None, b"1"), (None, b"2"), (None, b"3")])
+    return name
+
+
+def test_readers_need_no_permission_for_a_group(guarded: GuardedKafka, topic: str) -> None:
+    guarded.grant(ResourceType.TOPIC, topic, AclOperation.READ)
+    with RecordReader(guarded.client, [topic], from_beginning=True) as reader:
+        found: list[Any] = []
+
+        def all_came() -> bool:
+            found.extend(reader.read(10, 0.5))
+            return len(found) == 3
+
+        wait_until(all_came, 30, "the records")
+    since = SinceReader(guarded.client, {topic: 0})
+    assert sum(len(fetched.offsets) for fetched in since.existing()) == 3
+    since.close()
+
+
+def test_lag_says_that_the_group_may_not_be_described(guarded: GuardedKafka, topic: str) -> None:
+    guarded.grant(ResourceType.TOPIC, topic, AclOperation.READ)
+    reader = LagReader(guarded.client, f"{topic}-group", [topic])
+    with pytest.raises(
+        BrokerUnreachableError, match=r"Group authorization failed\. Grant READ .* DESCRIBE on the group"
+    ):
+        reader.read()
+    guarded.grant(ResourceType.GROUP, f"{topic}-group", AclOperation.DESCRIBE)
+    reader = LagReader(guarded.client, f"{topic}-group", [topic])
+    assert [one.messages for one in reader.read()] == [3]
+    reader.close()
+
+
+def test_topics_that_may_not_be_created_are_told_with_the_permission(guarded: GuardedKafka, tmp_path: Path) -> None:
+    pipeline = load(tmp_path, SMALL)
+    client = admin.Admin(guarded.client)
+    with pytest.raises(TopicError, match=r"could not be created: .*[Aa]uthorization failed\. Grant CREATE on it"):
+        admin.create(client, pipeline, partitions=1)
