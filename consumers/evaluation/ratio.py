@@ -88,8 +88,8 @@ def _missing(ratio: Clusters, settings: StepSettings, rows: Rows) -> str:
     told = f"{told}, and only {keys.count:,} keys have any" if is_first else told
     if keys.new <= _FEW_NEW * keys.count and keys.ms >= max(_LEAST_MS, _PART_OF_BAKE * settings.bake):
         return (
-            f"{told}. Hardly any new key comes, so it may never be confirmed: `millstream rollout step` goes on without it, or "
-            "choose a record key with more different values"
+            f"{told}. Hardly any new key comes, so this may take long, or never end: `millstream rollout step` goes on without "
+            "it, or choose a record key with more different values"
         )
     if nothing:
         return f"{told}. None of them is the candidate's: more keys or a larger share are needed"
