@@ -5,7 +5,7 @@
 
 import ctypes
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ _SECOND = 1_000_000  # in microseconds
 _MICROSECONDS = {"days": 86_400 * _SECOND, "seconds": _SECOND, "milliseconds": 1000, "microseconds": 1}
 """Unit -> its length."""
 _FIRST, _END = -719_162 * 86_400 * _SECOND, 2_932_897 * 86_400 * _SECOND  # the beginning of the years 1 and 10000
+Unit = Literal["seconds", "milliseconds", "microseconds"]
+_PER_SECOND: dict[Unit, int] = {"seconds": 1, "milliseconds": 1000, "microseconds": _SECOND}
 LIKE_SECONDS = range(631_152_000, 4_102_444_800)
 """Milliseconds that look like seconds since 1970: from 1990 to 2100. As milliseconds, they are in January or February of 1970."""
 YEARS = "(years 1 to 9999)"
@@ -51,6 +53,13 @@ class _Cells(NamedTuple):
         for character in characters[1:]:
             found |= self.bytes[place] == ord(character)
         return found
+
+
+def likely_unit(number: float) -> Unit | None:
+    """The unit in which a number is a time from 1990 to 2100; None: in none."""
+    return next(
+        (name for name, unit in _PER_SECOND.items() if LIKE_SECONDS[0] <= number / unit <= LIKE_SECONDS[-1]), None
+    )
 
 
 def parse_iso8601(texts: Packed) -> tuple[Ints, Mask]:

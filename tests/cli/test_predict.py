@@ -851,7 +851,68 @@ def test_time_whose_field_is_included_with_a_type_is_told_which_type_takes_it(
     text = file.read_text()
     file.write_text(text.replace("output:\n", "output:\n  include: {x: int}\n"))
     assert cli.run(["predict", str(file), str(events)]) == 1
-    said = capsys.readouterr().err
-    assert "x: the type of `x` under `output.include` holds for the field's time, too." in said
+    assert "If all of them have numbers of seconds there, write `x: number` under `output.include`. Otherwise" in (
+        capsys.readouterr().err
+    )
     file.write_text(text.replace("output:\n", "output:\n  include: {x: number}\n"))
     assert cli.run(["predict", str(file), str(events)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("stated", "value", "form"),
+    [
+        ("iso8601", 1795821406, "seconds"),
+        ("iso8601", 1795821406123, "milliseconds"),
+        ("iso8601", 1795821406123456, "microseconds"),
+        ("milliseconds", "2026-11-28T11:00:00Z", "iso8601"),
+    ],
+)
+def test_event_time_of_another_form_is_told_with_the_format_that_takes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], stated: str, value: object, form: str
+) -> None:
+    _, events, file = reading_one(tmp_path, "x", [{"x": 1, "at": value}])
+    text = file.read_text().replace("event_id: id", "event_id: id\n  event_time: at\n  event_time_format: FORM")
+    file.write_text(text.replace("FORM", stated))
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    said = "".join(capsys.readouterr())
+    assert f"`event_time_format: {form}` under `input`" in said
+    assert "`type`" not in said
+    file.write_text(text.replace("FORM", form))
+    predicted(capsys, str(file), str(events))
+
+
+@pytest.mark.parametrize(
+    ("before", "value", "after"),
+    [
+        (("iso8601", "text"), 1795821406123, ("milliseconds", "number")),
+        (("milliseconds", "number"), "2026-11-28T11:00:00Z", ("iso8601", "text")),
+    ],
+)
+def test_time_of_another_form_is_told_with_all_places_that_name_its_field(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    before: tuple[str, str],
+    value: object,
+    after: tuple[str, str],
+) -> None:
+    config, events, file = reading_one(tmp_path, "{field: at, time: FORM, as: hour}", [{"at": value}])
+    mapping, form, type_ = config.read_text(), *after
+    text = file.read_text().replace("event_id: id", "event_id: id\n  event_time: at\n  event_time_format: FORM")
+    text = text.replace("output:\n", "output:\n  include: {at: TYPE}\n")
+    told = (
+        f"write `event_time_format: {form}` under `input`, `time: {form}` wherever the mapping names the field and `at: {type_}` "
+        "under `output.include`"
+    )
+
+    def write(form: str, type_: str) -> None:
+        config.write_text(mapping.replace("FORM", form))
+        file.write_text(text.replace("FORM", form).replace("TYPE", type_))
+
+    write(*before)
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    assert told in capsys.readouterr().err
+    write(before[0], type_)
+    assert cli.run(["check", str(file), "--offline"]) == 1
+    assert told in "".join(capsys.readouterr())
+    write(*after)
+    predicted(capsys, str(file), str(events))
