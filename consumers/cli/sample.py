@@ -45,7 +45,7 @@ def of_file(name: str, limit: int) -> Sample:
     """The first events of a file of JSON lines. Raises WorkerError if there are none."""
     sample = Sample(limit)
     with opened(name) as file:
-        for line in json_lines(file):
+        for line in json_lines(file, name):
             sample.add(line.row, f"{place(name)}:{line.number}")
             if sample.is_full:
                 break

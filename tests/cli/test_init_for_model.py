@@ -568,6 +568,8 @@ def test_file_that_no_executor_runs_says_what_to_do(
         ('{"a": 1e999}', "too large for a double"),
         ("[" * 100_000, "nested too deeply"),
         ("[1]", "expected a JSON object, found [1]"),
+        ('[{"a": 1}, {"a": 2}]', "found a list of objects. Write them as lines: jq -c '.[]' FILE"),
+        ('[{"a": 1},\n{"a": 2}\n]', "found a list of objects. Write them as lines: jq -c '.[]' FILE"),
     ],
 )
 def test_sample_that_no_worker_could_read_is_refused(

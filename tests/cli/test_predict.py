@@ -774,15 +774,22 @@ def test_object_in_output_include_is_refused_with_its_line(tmp_path: Path, capsy
     assert "no objects; found `customer`, which is an object: `customer.age` is read, too." in said
 
 
-def test_pretty_printed_list_is_refused_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("indent", "separator"), [(2, ","), (None, ", "), (None, ",\n")], ids=["pretty", "one line", "one event a line"]
+)
+def test_list_of_events_is_refused_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], indent: int | None, separator: str
+) -> None:
     options = {"format": "json", "event_id": "id"}
     service = python_service(tmp_path, NOWHERE, "return {'y': inputs['x']}", input=options, with_topics=False)
     events = tmp_path / "events.json"
-    events.write_text(json.dumps([{"id": f"{number}", "x": number} for number in range(9)], indent=2))
+    rows = [{"id": f"{number}", "x": number} for number in range(9)]
+    events.write_text(json.dumps(rows, indent=indent, separators=(separator, ": ")))
     assert cli.run(["predict", str(service.file), str(events)]) == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert said.startswith(f"{events}:1: expected one JSON object per line")
+    assert "rite them as lines: jq -c '.[]' FILE" in said
 
 
 def test_missing_values_are_valid_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
