@@ -59,7 +59,8 @@ def of_file(name: str, limit: int) -> Sample:
 
 def of_topic(topic: str, limit: int) -> Sample:
     """The first events of a topic. Raises WorkerError if there are none, or no such topic."""
-    client = {"bootstrap.servers": os.environ.get("KAFKA_BOOTSTRAP", "127.0.0.1:9092")}
+    # An empty variable counts as unset, as in a pipeline file's `${KAFKA_BOOTSTRAP:-...}`.
+    client = {"bootstrap.servers": os.environ.get("KAFKA_BOOTSTRAP") or "127.0.0.1:9092"}
     sample = Sample(limit)
     until, read = time.monotonic() + SAMPLE_SECONDS, 0
     try:
