@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from millstream.consumers.decode.time_forms import written
+from millstream.inference.casts import Cast
 from millstream.inference.conversions import Conversion
 from millstream.inference.signature import Signature, TensorInput
 from millstream.inference.times import Format, Time
@@ -18,6 +19,7 @@ from millstream.schemas.wording import meant
 
 _MISMATCH = re.compile(r"(?P<path>.+?): expected (?P<expected>.+), found (?P<found>.+)")
 _NO_ID = re.compile(r"field `(?P<path>.+?)`, the event id, is absent or null")
+_WITH_COMMA = re.compile(r"[+-]?[\d.]*\d,\d+", re.ASCII)
 _INDEX = re.compile(r"\[-?\d+\]")
 _ABSENT = re.compile(
     r"field `(?P<path>.+?)`(\[(?P<item>\d+)\])? is (absent or )?null, but .+"
@@ -55,7 +57,7 @@ def advice_on(pipeline: Pipeline, signature: Signature | None, reason: str, erro
             f"{absent['path']}: {there}`missing:` beside the field replaces an absent or null value "
             "(`millstream docs models`)."
         )
-    return _on_type(pipeline, signature, reason, error)
+    return _on_type(pipeline, signature, reason, error, event)
 
 
 def _fields_there(path: str, event: object, place_of_name: str, item: int = 0) -> str:
@@ -85,7 +87,7 @@ def _fields_there(path: str, event: object, place_of_name: str, item: int = 0) -
     return ""
 
 
-def _on_type(pipeline: Pipeline, signature: Signature | None, reason: str, error: str) -> str:
+def _on_type(pipeline: Pipeline, signature: Signature | None, reason: str, error: str, event: object) -> str:
     """What to do about a value of another type; empty if the message says all."""
     # With a schema, the schema says the types, not the options of a field.
     is_plain = pipeline.input.format == "json" and pipeline.input.schema_name is None
@@ -102,7 +104,11 @@ def _on_type(pipeline: Pipeline, signature: Signature | None, reason: str, error
     uses, included = _uses(signature, path), _included(pipeline, path)
     if "event_time_format" in error and not uses and not included:  # then the message has an advice of its own
         return ""
-    return _on_form(pipeline, uses, path, wanted, found) or _on_single(pipeline, signature, path, wanted, given, found)
+    return (
+        _on_form(pipeline, uses, path, wanted, found)
+        or _on_comma(uses, path, _value(match["path"], event))
+        or _on_single(pipeline, signature, path, wanted, given, found)
+    )
 
 
 def _on_single(pipeline: Pipeline, signature: Signature | None, path: str, wanted: str, given: str, found: str) -> str:
@@ -179,6 +185,26 @@ def _form(found: str) -> Format | None:
     if found.startswith("text"):
         return "iso8601"
     return likely_unit(float(found.removeprefix("the number "))) if found.startswith("the number ") else None
+
+
+def _on_comma(uses: Sequence[tuple[TensorInput, Conversion]], path: str, value: object) -> str:
+    """What to do about a number as text with a decimal comma, which no option takes; empty: it is none, or some option does."""
+    is_number = any(entry.dtype != "string" and isinstance(use.converter, Cast | None) for entry, use in uses)
+    if not is_number or not isinstance(value, str) or not _WITH_COMMA.fullmatch(value.strip()):
+        return ""
+    return (
+        f"{path}: no option takes {value!r}, because numbers in texts are written as in JSON. Let the producer write them with a "
+        "point, such as 1.5, or read the field into a tensor of `string` for a model in Python "
+        "(`millstream docs models#a-model-in-python`)."
+    )
+
+
+def _value(path: str, event: object) -> object:
+    """The event's value at a path; None: there is none."""
+    try:
+        return value_at(event, parse_path(path).steps)
+    except BadPathError:  # of a letter that Millstream didn't write
+        return None
 
 
 def _in_both_places(field: str, uses: Sequence[tuple[TensorInput, Conversion]], given: str) -> str:

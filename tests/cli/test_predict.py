@@ -426,6 +426,26 @@ def test_each_type_that_the_advice_names_takes_the_value(
         predicted(capsys, str(file), str(events))
 
 
+@pytest.mark.parametrize("value", ["1,5", " -1.234,50 "])
+@pytest.mark.parametrize("dtype", ["float64", "int64", "bool"])
+def test_decimal_comma_is_told_that_no_option_takes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], dtype: str, value: str
+) -> None:
+    config, events, file = reading_one(tmp_path, "x.y", [{"x": {"y": value}}])
+    mapping = config.read_text().replace("float64", dtype)
+    config.write_text(mapping)
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    said = capsys.readouterr().err
+    assert f"x.y: no option takes {value!r}, because numbers in texts are written as in JSON. Let the producer" in said
+    assert "`type" not in said
+    for option in ("any", "text"):
+        config.write_text(mapping.replace("x.y", f"{{field: x.y, type: {option}}}"))
+        assert cli.run(["predict", str(file), str(events)]) == 1
+    capsys.readouterr()
+    config.write_text(mapping.replace(dtype, "string"))
+    predicted(capsys, str(file), str(events))
+
+
 def test_number_with_a_fraction_of_zero_is_told_to_be_whole_for_a_tensor_of_ints(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
