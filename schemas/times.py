@@ -23,12 +23,13 @@ _SECOND = 1_000_000  # in microseconds
 _MICROSECONDS = {"days": 86_400 * _SECOND, "seconds": _SECOND, "milliseconds": 1000, "microseconds": 1}
 """Unit -> its length."""
 _FIRST, _END = -719_162 * 86_400 * _SECOND, 2_932_897 * 86_400 * _SECOND  # the beginning of the years 1 and 10000
-Unit = Literal["seconds", "milliseconds", "microseconds"]
-_PER_SECOND: dict[Unit, int] = {"seconds": 1, "milliseconds": 1000, "microseconds": _SECOND}
 LIKE_SECONDS = range(631_152_000, 4_102_444_800)
 """Milliseconds that look like seconds since 1970: from 1990 to 2100. As milliseconds, they are in January or February of 1970."""
 YEARS = "(years 1 to 9999)"
 """Where a number of a unit has to lie, for messages."""
+
+Unit = Literal["seconds", "milliseconds", "microseconds"]
+_UNITS: tuple[Unit, ...] = ("seconds", "milliseconds", "microseconds")
 
 
 class _Cells(NamedTuple):
@@ -57,9 +58,8 @@ class _Cells(NamedTuple):
 
 def likely_unit(number: float) -> Unit | None:
     """The unit in which a number is a time from 1990 to 2100; None: in none."""
-    return next(
-        (name for name, unit in _PER_SECOND.items() if LIKE_SECONDS[0] <= number / unit <= LIKE_SECONDS[-1]), None
-    )
+    seconds = ((unit, number * _MICROSECONDS[unit] / _SECOND) for unit in _UNITS)
+    return next((unit for unit, time in seconds if LIKE_SECONDS[0] <= time <= LIKE_SECONDS[-1]), None)
 
 
 def parse_iso8601(texts: Packed) -> tuple[Ints, Mask]:

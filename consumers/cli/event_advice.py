@@ -102,8 +102,8 @@ def _on_type(pipeline: Pipeline, signature: Signature | None, reason: str, error
     if not wanted or not given or wanted == given:
         return ""
     uses, included = _uses(signature, path), _included(pipeline, path)
-    if "event_time_format" in error and not uses and not included:  # then the message has an advice of its own
-        return ""
+    if "event_time_format" in error:  # the message has the advice for a field that only `input.event_time` names
+        return _on_form(pipeline, uses, path, wanted, found) if uses or included else ""
     return (
         _on_form(pipeline, uses, path, wanted, found)
         or _on_comma(uses, path, _value(match["path"], event))

@@ -235,8 +235,8 @@ class PathTypes:
             for form in (_TEXT, _NUMBER)
         )
         return (
-            f"All of them must read a time in one form. If the events have text, write {text}. If they have numbers, write "
-            f"{number} (or `seconds` or `microseconds`)."
+            f"All of them must read a time in one form. If the events have text, write {text}. If they have numbers, such as "
+            f"milliseconds, write {number}."
         )
 
 

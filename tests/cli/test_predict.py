@@ -908,6 +908,15 @@ def test_event_time_of_another_form_is_told_with_the_format_that_takes_it(
     predicted(capsys, str(file), str(events))
 
 
+def test_event_time_that_is_a_feature_too_gets_no_advice_on_casts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, events, file = reading_one(tmp_path, "at", [{"at": "2026-11-28T11:00:00Z"}])
+    file.write_text(file.read_text().replace("event_id: id", "event_id: id\n  event_time: at"))
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    assert "`type" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("before", "value", "after"),
     [
