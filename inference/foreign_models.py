@@ -21,6 +21,7 @@ WITHOUT_MAPS: Final = (
 )
 """The options of the converters that keep them from writing a list of maps in place of a tensor of scores."""
 _HEAD_BYTES: Final = 512
+_XGBOOST_BYTES: Final = 32  # at the beginning of a model of XGBoost, which have its first key
 
 
 def how_to_convert(suffix: str) -> str:
@@ -100,6 +101,13 @@ _HEADS: Final[tuple[tuple[Callable[[bytes], bool], str], ...]] = (
         lambda head: head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5"),
         f"this is a pickle with another name: {how_to_convert('.pkl')}",
     ),
+    (
+        # In UBJSON and in JSON, XGBoost's models begin with this key.
+        lambda head: head.startswith(b"{") and b"learner" in head[:_XGBOOST_BYTES],
+        how_to_convert(".ubj"),
+    ),
+    (lambda head: head.startswith((b"tree\nversion=", b"tree\r\nversion=")), how_to_convert(".txt")),
+    (lambda head: head.startswith(b"CBM1"), how_to_convert(".cbm")),
     (
         lambda head: head.startswith(b"PK\3\4"),
         "this is a zip archive, as torch writes it. Export the model to ONNX (`millstream docs models`).",

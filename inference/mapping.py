@@ -101,7 +101,7 @@ def _overridden(
 def _output(entry: OutputMapping, place: Place, written: ConfigFile) -> TensorOutput:
     name = entry.name or entry.tensor
     if entry.classes is None:
-        return TensorOutput(entry.tensor, name, (), entry.top, entry.threshold)
+        return TensorOutput(entry.tensor, name, (), entry.top, entry.threshold, place())
     classes = read_entries(entry.classes, written.path.parent, place("classes"))
     if entry.threshold is not None and len(classes) != 2:
         raise ModelConfigError(
@@ -112,7 +112,7 @@ def _output(entry: OutputMapping, place: Place, written: ConfigFile) -> TensorOu
         raise ModelConfigError(
             f"{place('top')}: expected at most the number of classes, {len(classes)}, found {entry.top}. Write less."
         )
-    return TensorOutput(entry.tensor, name, classes, entry.top, entry.threshold)
+    return TensorOutput(entry.tensor, name, classes, entry.top, entry.threshold, place())
 
 
 def _refuse_doubles(option: str, kind: str, names: list[str], written: ConfigFile) -> None:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from millstream.inference.errors import ModelConfigError, ModelRejected, NanOutput
 from millstream.inference.signature import TensorOutput, class_name, scores_name
+from millstream.schemas.wording import counted
 
 Array = npt.NDArray[Any]
 
@@ -18,7 +19,7 @@ def named(outputs: Sequence[TensorOutput], tensors: Mapping[str, Array], place: 
     Args:
         outputs: what the prediction has.
         tensors: the model's outputs by tensor, [events, ...].
-        place: how messages name the model.
+        place: how messages name the model, where the place of the output isn't known.
 
     Raises:
         ModelConfigError: a tensor has no shape or type for what config.yaml wants of it.
@@ -27,18 +28,18 @@ def named(outputs: Sequence[TensorOutput], tensors: Mapping[str, Array], place: 
     """
     made: dict[str, Array] = {}
     for output in outputs:
-        tensor = tensors[output.tensor]
+        tensor, at = tensors[output.tensor], output.at or place
         if output.top is not None:
-            made |= _best(output, _scores(output, tensor, place), output.top, place)
+            made |= _best(output, _scores(output, tensor, at), output.top, at)
         elif output.threshold is not None:
-            made[output.name] = _above(output, _numbers(output, tensor, place), output.threshold, place)
+            made[output.name] = _above(output, _numbers(output, tensor, at), output.threshold, at)
         elif not output.classes:
             made[output.name] = tensor
         elif tensor.dtype.kind == "f":
-            scores = _scores(output, tensor, place)
-            made |= {class_name(output.name, of): scores[:, at] for at, of in enumerate(output.classes)}
+            scores = _scores(output, tensor, at)
+            made |= {class_name(output.name, of): scores[:, column] for column, of in enumerate(output.classes)}
         else:
-            made[output.name] = _class_of(output, tensor, place)
+            made[output.name] = _class_of(output, tensor, at)
     return made
 
 
@@ -76,7 +77,7 @@ def _class_of(output: TensorOutput, tensor: Array, place: str) -> Array:
     if tensor.dtype.kind not in "iub":
         raise ModelConfigError(
             f"{place}: output `{output.name}` names classes, so tensor `{output.tensor}` needs the indices of classes (whole "
-            f"numbers) or a score for each class, found {tensor.dtype}."
+            f"numbers) or a score for each class, found {_kind(tensor)}. Leave `classes` out, or name another tensor."
         )
     indices = tensor.astype(np.int64, copy=False)
     wrong = (indices < 0) | (indices >= len(output.classes))
@@ -92,20 +93,30 @@ def _scores(output: TensorOutput, tensor: Array, place: str) -> Array:
     """The scores of the classes, [events, classes]."""
     scores = _numbers(output, tensor, place)
     if scores.ndim != 2 or (output.classes and scores.shape[1] != len(output.classes)):
-        count = f"{len(output.classes)} scores" if output.classes else "a score for each class"
+        count = counted(len(output.classes), "score") if output.classes else "a score for each class"
+        options = " and ".join(f"`{name}`" for name in ("classes", "top") if getattr(output, name))
+        has_scores = output.classes and scores.ndim == 2
+        advice = "Write as many `classes` as there are scores" if has_scores else f"Leave {options} out"
         raise ModelConfigError(
             f"{place}: output `{output.name}` needs {count} an event from tensor `{output.tensor}`, found shape "
-            f"{list(scores.shape)} (first axis: the event)."
+            f"{list(scores.shape)} (first axis: the event). {advice}, or name another tensor."
         )
     return scores
 
 
 def _numbers(output: TensorOutput, tensor: Array, place: str) -> Array:
     if tensor.dtype.kind not in "fiu":
+        option = "threshold" if output.top is None else "top"
         raise ModelConfigError(
-            f"{place}: output `{output.name}` needs numbers from tensor `{output.tensor}`, found {tensor.dtype}."
+            f"{place}: output `{output.name}` needs numbers from tensor `{output.tensor}`, found {_kind(tensor)}. "
+            f"Leave `{option}` out, or name a tensor of scores."
         )
     return tensor
+
+
+def _kind(tensor: Array) -> str:
+    """The type of the values in words. numpy calls texts objects."""
+    return {"O": "text", "U": "text", "S": "text", "b": "true and false"}.get(tensor.dtype.kind, str(tensor.dtype))
 
 
 def _names(output: TensorOutput) -> Array:

@@ -107,6 +107,7 @@ class TensorOutput:
     classes: tuple[str, ...] = ()  # names of the classes; empty: they have none
     top: int | None = None  # how many of the best classes; None: all scores
     threshold: float | None = None  # the score from which on the answer is true, or the second class
+    at: str = field(default="", compare=False)  # where config.yaml names it, for messages; empty: not known
 
     @property
     def names(self) -> tuple[str, ...]:

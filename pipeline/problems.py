@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 _EXPECTED = {**EXPECTED, "tuple_type": "a list", "dict_type": "a mapping", "string_too_short": "text"}
+_MOST_HOMES = 3  # sections that have a key of this name, up to which a message names them
 
 
 def problems_of(error: ValidationError, document: Document, schema: JsonSchema) -> list[Problem]:
@@ -64,17 +65,25 @@ def _missing(option: JsonSchema, key: str) -> str:
 def _unknown_key(loc: Loc, schema: JsonSchema) -> str:
     key = str(loc[-1])
     allowed = list(schema_at(schema, loc[:-1]).get("properties", ()))
-    close = get_close_matches(key, allowed, n=1)
-    if close:
-        return f"unknown key. Did you mean {close[0]}?"
+    place = _home(key, loc, allowed, schema)
+    # The name of an option elsewhere is hardly a misspelling, unless it differs by a letter.
+    close = get_close_matches(key, allowed, n=1, cutoff=0.8 if place else 0.6)
+    question = f" Did you mean {close[0]}?" if close else ""
+    if place:
+        return f"unknown key here. {place}{question}"
+    return f"unknown key.{question or ' Allowed here: ' + ', '.join(sorted(allowed)) + '.'}"
+
+
+def _home(key: str, loc: Loc, allowed: Sequence[str], schema: JsonSchema) -> str:
+    """Where a key belongs that has this name elsewhere in the file; empty: it has none, or too many."""
     if len(loc) > 1 and key in schema["properties"]:
-        return "unknown key here. It belongs at the top level of the file."
+        return "It belongs at the top level of the file."
     homes = [name for name, section in schema["properties"].items() if key in section.get("properties", ())]
     if len(homes) == 1 and len(loc) > 1 and homes[0] in allowed:
-        return f"unknown key here. Write it into the key beside it, `{homes[0]}: {{name: NAME, {key}: ...}}`."
-    if len(homes) == 1:
-        return f"unknown key here. It belongs under `{homes[0]}:`."
-    return f"unknown key. Allowed here: {', '.join(sorted(allowed))}."
+        return f"Write it into the key beside it, `{homes[0]}: {{name: NAME, {key}: ...}}`."
+    if 0 < len(homes) <= _MOST_HOMES:
+        return f"It belongs under {' or '.join(f'`{name}:`' for name in homes)}."
+    return ""
 
 
 def _sentence(text: str, option: JsonSchema, loc: Loc) -> str:

@@ -5,7 +5,7 @@
 
 import ctypes
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,9 @@ LIKE_SECONDS = range(631_152_000, 4_102_444_800)
 """Milliseconds that look like seconds since 1970: from 1990 to 2100. As milliseconds, they are in January or February of 1970."""
 YEARS = "(years 1 to 9999)"
 """Where a number of a unit has to lie, for messages."""
+
+Unit = Literal["seconds", "milliseconds", "microseconds"]
+_UNITS: tuple[Unit, ...] = ("seconds", "milliseconds", "microseconds")
 
 
 class _Cells(NamedTuple):
@@ -51,6 +54,12 @@ class _Cells(NamedTuple):
         for character in characters[1:]:
             found |= self.bytes[place] == ord(character)
         return found
+
+
+def likely_unit(number: float) -> Unit | None:
+    """The unit in which a number is a time from 1990 to 2100; None: in none."""
+    seconds = ((unit, number * _MICROSECONDS[unit] / _SECOND) for unit in _UNITS)
+    return next((unit for unit, time in seconds if LIKE_SECONDS[0] <= time <= LIKE_SECONDS[-1]), None)
 
 
 def parse_iso8601(texts: Packed) -> tuple[Ints, Mask]:

@@ -9,6 +9,7 @@ from millstream.schemas.errors import NotWireFormat
 
 HEAD_BYTES = 5
 _HEAD = struct.Struct(">bI")
+_UTF_BE = ("{".encode("utf-16-be"), "{".encode("utf-32-be"))  # JSON in these encodings begins with a zero byte, too
 
 
 def frame(schema_id: int) -> bytes:
@@ -19,6 +20,13 @@ def frame(schema_id: int) -> bytes:
 def without_head(value: bytes) -> bytes:
     """JSON without the head that Confluent's serializer writes, if there is one. json_columns.c has this rule, too."""
     return value[HEAD_BYTES:] if value[:1] == b"\0" and len(value) >= HEAD_BYTES else value
+
+
+def looks_like_avro(value: bytes) -> bool:
+    """Whether a value that should be JSON has a schema registry's head, and no JSON behind it."""
+    if len(value) < HEAD_BYTES or value[0] != 0 or value.startswith(_UTF_BE):
+        return False
+    return not without_head(value).lstrip().startswith((b"{", b"["))
 
 
 def schema_id_of(value: bytes) -> int:

@@ -4,18 +4,22 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from millstream.consumers.decode.time_forms import written
+from millstream.inference.casts import Cast
 from millstream.inference.conversions import Conversion
 from millstream.inference.signature import Signature, TensorInput
-from millstream.inference.times import Time
+from millstream.inference.times import Format, Time
 from millstream.inference.vocabulary import Vocabulary
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.errors import BadPathError
 from millstream.schemas.lookup_columns import looked_up
 from millstream.schemas.paths import Every, parse_path, place_of, text_of, value_at
+from millstream.schemas.times import likely_unit
 from millstream.schemas.wording import meant
 
 _MISMATCH = re.compile(r"(?P<path>.+?): expected (?P<expected>.+), found (?P<found>.+)")
 _NO_ID = re.compile(r"field `(?P<path>.+?)`, the event id, is absent or null")
+_WITH_COMMA = re.compile(r"[+-]?[\d.]*\d,\d+", re.ASCII)
 _INDEX = re.compile(r"\[-?\d+\]")
 _ABSENT = re.compile(
     r"field `(?P<path>.+?)`(\[(?P<item>\d+)\])? is (absent or )?null, but .+"
@@ -53,7 +57,7 @@ def advice_on(pipeline: Pipeline, signature: Signature | None, reason: str, erro
             f"{absent['path']}: {there}`missing:` beside the field replaces an absent or null value "
             "(`millstream docs models`)."
         )
-    return _on_type(pipeline, signature, reason, error)
+    return _on_type(pipeline, signature, reason, error, event)
 
 
 def _fields_there(path: str, event: object, place_of_name: str, item: int = 0) -> str:
@@ -83,12 +87,12 @@ def _fields_there(path: str, event: object, place_of_name: str, item: int = 0) -
     return ""
 
 
-def _on_type(pipeline: Pipeline, signature: Signature | None, reason: str, error: str) -> str:
+def _on_type(pipeline: Pipeline, signature: Signature | None, reason: str, error: str, event: object) -> str:
     """What to do about a value of another type; empty if the message says all."""
     # With a schema, the schema says the types, not the options of a field.
     is_plain = pipeline.input.format == "json" and pipeline.input.schema_name is None
     match = _MISMATCH.fullmatch(error) if is_plain and reason == "undecodable" else None
-    if match is None or "event_time_format" in error:  # then the message has an advice of its own
+    if match is None:
         return ""
     expected, found = match["expected"], match["found"]
     if advice := _on_nesting(pipeline, signature, match["path"], expected, found):
@@ -97,6 +101,18 @@ def _on_type(pipeline: Pipeline, signature: Signature | None, reason: str, error
     wanted, given = _beginning(_SINGLE, expected), _beginning(_FOUND, found)
     if not wanted or not given or wanted == given:
         return ""
+    uses, included = _uses(signature, path), _included(pipeline, path)
+    if "event_time_format" in error:  # the message has the advice for a field that only `input.event_time` names
+        return _on_form(pipeline, uses, path, wanted, found) if uses or included else ""
+    return (
+        _on_form(pipeline, uses, path, wanted, found)
+        or _on_comma(uses, path, _value(match["path"], event))
+        or _on_single(pipeline, signature, path, wanted, given, found)
+    )
+
+
+def _on_single(pipeline: Pipeline, signature: Signature | None, path: str, wanted: str, given: str, found: str) -> str:
+    """As `_on_type`, for a value that is no list and no object, and no time. `wanted`, `given`: see `_on_cast`."""
     uses, included = _uses(signature, path), _included(pipeline, path)
     if included and not uses:
         return f"{_on_included(included, given)}{_if_read_too(given) if signature is None else ''}"
@@ -139,6 +155,56 @@ def _on_included(field: str, given: str) -> str:
         f"{field}: under `output.include`, `{key}: any` takes texts, numbers, and true and false, each as its text; "
         f"`{key}: {given}` takes only {only} (`millstream docs pipeline#output`)."
     )
+
+
+def _on_form(
+    pipeline: Pipeline, uses: Sequence[tuple[TensorInput, Conversion]], path: str, wanted: str, found: str
+) -> str:
+    """How to read times of the other form in all places that name the field; empty: only the mapping does, or it is no time."""
+    times = [use.converter for _, use in uses if isinstance(use.converter, Time)]
+    included, as_event_time = _included(pipeline, path), path == pipeline.input.event_time
+    form = _form(found)
+    if form is None or len(times) < len(uses) or not (as_event_time or (included and times)):
+        return ""
+    stated = pipeline.input.event_time_format or ("iso8601" if wanted == "text" else "milliseconds")
+    options = written(
+        form,
+        as_event_time=as_event_time and stated != form,
+        in_mapping=any(time.format != form for time in times),
+        included_as=_key(included) if included else "",
+    )
+    values = "times in ISO 8601" if form == "iso8601" else f"numbers of {form}"
+    return (
+        f"{path}: a time has one form in all events. If all of them have {values} there, write {options}. Otherwise let the "
+        "producer send one form (`millstream docs models#times`)."
+    )
+
+
+def _form(found: str) -> Format | None:
+    """The form of a time that was found; None: it is no time."""
+    if found.startswith("text"):
+        return "iso8601"
+    return likely_unit(float(found.removeprefix("the number "))) if found.startswith("the number ") else None
+
+
+def _on_comma(uses: Sequence[tuple[TensorInput, Conversion]], path: str, value: object) -> str:
+    """What to do about a number as text with a decimal comma, which no option takes; empty: it is none, or some option does."""
+    is_number = any(entry.dtype != "string" and isinstance(use.converter, Cast | None) for entry, use in uses)
+    if not is_number or not isinstance(value, str) or not _WITH_COMMA.fullmatch(value.strip()):
+        return ""
+    return (
+        f"{path}: no option takes {value!r}, because numbers in texts are written as in JSON. Let the producer write them with a "
+        "point, such as 1.5, or read the field into a tensor of `string` for a model in Python "
+        "(`millstream docs models#a-model-in-python`)."
+    )
+
+
+def _value(path: str, event: object) -> object:
+    """The event's value at a path; None: there is none."""
+    try:
+        return value_at(event, parse_path(path).steps)
+    except BadPathError:  # of a letter that Millstream didn't write
+        return None
 
 
 def _in_both_places(field: str, uses: Sequence[tuple[TensorInput, Conversion]], given: str) -> str:
@@ -212,12 +278,6 @@ def _on_mixed(pipeline: Pipeline, uses: Sequence[tuple[TensorInput, Conversion]]
             f"{path}: the type of `{_key(included)}` under `output.include` holds for the field's vocabulary, too. Leave the "
             f"type out there, as in `{_key(included)}:` without a value. Then both take texts and whole numbers. With `any`, "
             "they take all texts, numbers, true and false."
-        )
-    if included and any(isinstance(use.converter, Time) for _, use in uses):
-        return (
-            f"{path}: the type of `{_key(included)}` under `output.include` holds for the field's time, too. A time is text in "
-            "all events, or a number in all. For numbers, write `number` there, which also takes 1.0 (`millstream docs "
-            "models#times`)."
         )
     return next(filter(None, (_without_type(path, use) for _, use in uses)), "")
 

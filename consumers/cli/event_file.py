@@ -3,6 +3,7 @@
 import argparse
 import csv
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ _SPREAD = (
     "expected one JSON object per line, found a line that only opens a JSON text. If the events are a pretty-printed list, write "
     "them as lines: jq -c '.[]' FILE (without a list around them: jq -c . FILE)."
 )
+_LIST = re.compile(r"\[\s*\{")  # the beginning of a list of objects
+_LISTED = "expected one JSON object per line, found a list of objects. Write them as lines: jq -c '.[]' FILE."
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +62,33 @@ def text_lines(file: IO[str]) -> Iterator[tuple[int, str]]:
     return ((number, text.strip()) for number, text in enumerate(file, 1) if text.strip())
 
 
-def json_lines(file: IO[str]) -> Iterator[Line]:
-    """Read JSON lines."""
-    return (Line(number, json_row(text)) for number, text in text_lines(file))
+def json_lines(file: IO[str], file_name: str) -> Iterator[Line]:
+    """Read JSON lines. Raises WorkerError, see `refuse_spread`."""
+    for at, (number, text) in enumerate(text_lines(file)):
+        if at == 0 and text.startswith("["):  # a first line with a `{` alone may be a bad row, which can be left out
+            refuse_spread(file_name, number, text)
+        yield Line(number, json_row(text))
 
 
 def refuse_spread(file_name: str, line: int, text: str) -> None:
-    """Refuse a file whose first line only opens a JSON text: all its lines would be bad. Raises WorkerError."""
-    if text in _OPENINGS:
-        raise WorkerError(f"{place(file_name)}:{line}: {_SPREAD}")
+    """Refuse a file whose first line opens a JSON text or a list of objects: its lines would be bad. Raises WorkerError."""
+    if said := _spread(text):
+        raise WorkerError(f"{place(file_name)}:{line}: {said}")
+
+
+def _spread(text: str) -> str:
+    """What to do about a line that is no object, but opens one or a list of them; empty: it is another line."""
+    if text.strip() in _OPENINGS:
+        return _SPREAD
+    return _LISTED if _LIST.match(text.lstrip()) else ""
 
 
 def json_row(text: str) -> dict[str, Any] | str:
     """The object in a text, or the reason why it is none."""
     if not text.isascii() and _is_not_utf8(text):
         return "expected UTF-8 text, found other bytes. Convert the file."
-    if text.strip() in _OPENINGS:
-        return _SPREAD
+    if said := _spread(text):
+        return said
     try:
         row = json.loads(text)
     except json.JSONDecodeError as error:

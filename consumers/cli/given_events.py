@@ -50,7 +50,7 @@ def given_events(pipeline: Pipeline, file_name: str, *, csv: bool, beside: str |
         if csv:
             check_csv(pipeline, definition)
         fields = {field["name"] for field in definition["fields"]} if isinstance(definition, dict) else set()
-        for line in csv_lines(file, definition) if csv else json_lines(file):
+        for line in csv_lines(file, definition) if csv else json_lines(file, file_name):
             where = f"{name}:{line.number}"
             if isinstance(line.row, str):
                 yield Given(where, RowError(line.row), None)

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     with opened(args.file) as file:
         writer = RecordWriter(pipeline.client_config(), topic, say)
         write = _writing(writer, topic, largest_records(Admin(pipeline.client_config()), [topic])[topic])
-        lines = csv_lines(file, definition) if is_csv(args) else json_lines(file)
+        lines = csv_lines(file, definition) if is_csv(args) else json_lines(file, args.file)
         rows = _Rows(args.skip)
         end = _written(writer, lambda: _write_all(write, lines, encode, key, args, rows))
         skipped = f", {len(rows.bad):,} bad rows skipped" if rows.bad and args.skip_bad else ""

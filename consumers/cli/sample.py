@@ -9,7 +9,7 @@ from typing import Any
 
 from millstream.consumers.cli.event_file import json_lines, json_row, opened, place
 from millstream.consumers.errors import WorkerError
-from millstream.schemas.wire import without_head
+from millstream.schemas.wire import looks_like_avro, without_head
 from millstream.topics.errors import TopicError
 from millstream.topics.records import ReadRecord, RecordReader
 
@@ -45,7 +45,7 @@ def of_file(name: str, limit: int) -> Sample:
     """The first events of a file of JSON lines. Raises WorkerError if there are none."""
     sample = Sample(limit)
     with opened(name) as file:
-        for line in json_lines(file):
+        for line in json_lines(file, name):
             sample.add(line.row, f"{place(name)}:{line.number}")
             if sample.is_full:
                 break
@@ -59,7 +59,8 @@ def of_file(name: str, limit: int) -> Sample:
 
 def of_topic(topic: str, limit: int) -> Sample:
     """The first events of a topic. Raises WorkerError if there are none, or no such topic."""
-    client = {"bootstrap.servers": os.environ.get("KAFKA_BOOTSTRAP", "127.0.0.1:9092")}
+    # An empty variable counts as unset, as in a pipeline file's `${KAFKA_BOOTSTRAP:-...}`.
+    client = {"bootstrap.servers": os.environ.get("KAFKA_BOOTSTRAP") or "127.0.0.1:9092"}
     sample = Sample(limit)
     until, read = time.monotonic() + SAMPLE_SECONDS, 0
     try:
@@ -86,12 +87,11 @@ def of_topic(topic: str, limit: int) -> Sample:
 def _add_record(sample: Sample, record: ReadRecord) -> None:
     if record.value is None:
         return
-    value = without_head(record.value)
     row: Mapping[str, Any] | str = (
         "expected JSON, found what looks like Avro. If all events are Avro, start from the example (`millstream init DIR`), and "
         "name the events' schema in its pipeline file (`millstream docs registry`)."
-        if record.value[:1] == b"\0" and value.lstrip()[:1] != b"{"
-        else json_row(value.decode(errors="surrogateescape"))
+        if looks_like_avro(record.value)
+        else json_row(without_head(record.value).decode(errors="surrogateescape"))
     )
     sample.add(row, f"topic {record.topic}, partition {record.partition}, offset {record.offset}")
 

@@ -5,10 +5,12 @@ from typing import NamedTuple
 
 from millstream.consumers.decode.lookup_keys import key_fields, used_lookups
 from millstream.consumers.decode.named_fields import included_at, override_fields
+from millstream.consumers.decode.time_forms import written
 from millstream.consumers.errors import PlanError
 from millstream.inference.casts import LEAVES, Cast
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import both_take, merged_paths
+from millstream.inference.times import Format, Time
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.decoded import Decoder
 from millstream.schemas.decoding import open_decoder
@@ -30,6 +32,10 @@ _WORDS = {
 # Type in JSON without a schema -> the type that an option states. `any` takes texts and whole numbers, as event IDs are.
 _STATED = {leaf: stated for stated, leaf in LEAVES.items()} | {"scalar": "any"}
 
+_EVENT_TIME: Loc = ("input", "event_time")
+_TEXT: Format = "iso8601"
+_NUMBER: Format = "milliseconds"
+
 
 class _Use(NamedTuple):
     """A use of a path."""
@@ -38,6 +44,7 @@ class _Use(NamedTuple):
     type: str  # that it needs, in JSON without a schema
     name: str  # for messages
     takes_cast: bool = False  # whether the option `type` can stand beside the field
+    is_time: bool = False  # whether the mapping reads the field as a time
 
 
 class PathTypes:
@@ -62,6 +69,7 @@ class PathTypes:
                 entry.leaf(conversion),
                 f"tensor `{entry.tensor}` of model `{model.name}`, version {model.version}",
                 takes_cast=conversion.splitter is None and isinstance(conversion.converter, Cast | None),
+                is_time=isinstance(conversion.converter, Time),
             )
             for model in models
             for entry in model.signature.inputs
@@ -88,7 +96,7 @@ class PathTypes:
         if options.event_id is not None:
             self._add(("input", "event_id"), options.event_id, "scalar")
         if options.event_time is not None:
-            self._add(("input", "event_time"), options.event_time, self._time_type(options.event_time))
+            self._add(_EVENT_TIME, options.event_time, self._time_type(options.event_time))
         used = used_lookups(models)
         for option, path, lookup in key_fields(self._pipeline):
             if lookup in used:
@@ -199,7 +207,7 @@ class PathTypes:
         """The message about an option that needs a type which contradicts another use of the path."""
         uses = [use for use in self._uses if use.path == path]
         other = next(use for use in uses if both_take(use.type, wanted) is None)
-        advice = "Let one of them read another field."
+        advice = self._one_form(option, path, uses) or "Let one of them read another field."
         if option[:2] == ("output", "include") and all(use.takes_cast or both_take(use.type, "mixed") for use in uses):
             advice = f"Write `{_key(path)}: {_STATED[other.type]}` here."
             if other.type != "mixed":
@@ -210,6 +218,25 @@ class PathTypes:
         return (
             f"{self._pipeline.at(*option)}: expected one type of field `{path}` for all that read it, found {_WORDS[wanted]} "
             f"for `{dotted(option)}` and {_WORDS[other.type]} for {other.name}. {advice}"
+        )
+
+    def _one_form(self, option: Loc, path: str, uses: Sequence[_Use]) -> str:
+        """How to read a field in one form that all its uses read as a time; empty: one of them doesn't."""
+        takes_time = option == _EVENT_TIME or option[:2] == ("output", "include")
+        if not takes_time or not all(use.is_time or use.name == f"`{dotted(_EVENT_TIME)}`" for use in uses):
+            return ""
+        text, number = (
+            written(
+                form,
+                as_event_time=path == self._pipeline.input.event_time,
+                in_mapping=any(use.is_time for use in uses),
+                included_as=_key(path) if self._pipeline.output.include.get(path) else "",
+            )
+            for form in (_TEXT, _NUMBER)
+        )
+        return (
+            f"All of them must read a time in one form. If the events have text, write {text}. If they have numbers, such as "
+            f"milliseconds, write {number}."
         )
 
 

@@ -1,7 +1,7 @@
 """The interfaces of executors, blocking and asynchronous, and helpers for them."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,7 +12,7 @@ from millstream.inference.executors.limits import RequestLimits
 from millstream.inference.executors.request_report import RequestReport
 from millstream.inference.ragged import Ragged
 from millstream.inference.repository import ModelVersion
-from millstream.inference.signature import TensorInput, blank
+from millstream.inference.signature import TensorInput, TensorOutput, blank
 from millstream.schemas.wording import meant
 
 log = logging.getLogger(__name__)
@@ -163,6 +163,14 @@ def write_dtype(own: str | None) -> str:
     if own is None:
         return " No event field fills this type: export the model with another one."
     return f" Write `dtype: {own}`."
+
+
+def no_such_output(model: ModelVersion, entry: TensorOutput, own: Collection[str]) -> ModelConfigError:
+    """The error for an output of config.yaml that the model lacks. `own`: the names of the model's outputs."""
+    return ModelConfigError(
+        f"{entry.at or model.place}: names the output `{entry.tensor}`, but the model's outputs are {sorted(own)}."
+        f"{meant(entry.tensor, own)}"
+    )
 
 
 def check_rows(outputs: Tensors, events: int, place: str) -> None:

@@ -9,7 +9,7 @@ import onnxruntime as ort
 from millstream.inference.errors import DeviceError, ModelConfigError
 from millstream.inference.executors.axes import FREE, Sizes, check_axes
 from millstream.inference.executors.error_classification import line_of
-from millstream.inference.executors.interface import check_names, write_dtype
+from millstream.inference.executors.interface import check_names, no_such_output, write_dtype
 from millstream.inference.executors.onnx_providers import Provider
 from millstream.inference.foreign_models import WITHOUT_MAPS, advice_on_doubles, what_it_is
 from millstream.inference.onnx_types import DTYPES, ONNX_TYPES
@@ -106,11 +106,9 @@ def check_outputs(model: ModelVersion, session: ort.InferenceSession) -> None:
     own: dict[str, Any] = {entry.name: entry.type for entry in session.get_outputs()}
     for entry in model.signature.outputs:
         if entry.tensor not in own:
-            raise ModelConfigError(
-                f"{model.place}: names the output `{entry.tensor}`, but the model's outputs are {sorted(own)}."
-            )
+            raise no_such_output(model, entry, own)
         if not own[entry.tensor].startswith("tensor("):
             raise ModelConfigError(
-                f"{model.place}: the output `{entry.tensor}` is {own[entry.tensor]} in the model, but a prediction takes a "
-                f"tensor. Convert the model without it: {WITHOUT_MAPS}."
+                f"{entry.at or model.place}: the output `{entry.tensor}` is {own[entry.tensor]} in the model, but a prediction "
+                f"takes a tensor. Convert the model without it: {WITHOUT_MAPS}."
             )

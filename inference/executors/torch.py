@@ -10,7 +10,7 @@ from millstream.inference.batch_sizes import batch_sizes_of, bucket_of
 from millstream.inference.devices import cpu_or_cuda
 from millstream.inference.errors import DeviceError, InferenceError, ModelConfigError
 from millstream.inference.executors.error_classification import classify_error, line_of
-from millstream.inference.executors.interface import Tensors, check_rows, rows_of, warm_up
+from millstream.inference.executors.interface import Tensors, check_rows, no_such_output, rows_of, warm_up
 from millstream.inference.executors.package_results import check_results
 from millstream.inference.executors.pinned_memory import pinned
 from millstream.inference.executors.staging import StagingBuffers
@@ -125,11 +125,9 @@ class TorchExecutor:
                     f"in order and without names. Name them all, or let the model return a dict."
                 )
             return dict(zip(wanted, outputs, strict=True))
-        lacking = set(wanted) - outputs.keys()
-        if lacking:
-            raise ModelConfigError(
-                f"{self._place}: names the outputs {sorted(lacking)}, but the model's outputs are {sorted(outputs)}."
-            )
+        for entry in self.model.signature.outputs:
+            if entry.tensor not in outputs:
+                raise no_such_output(self.model, entry, outputs)
         return {name: outputs[name] for name in wanted}
 
 

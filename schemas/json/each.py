@@ -89,7 +89,7 @@ class EventReader:
                 events.append(decode(value))
                 rows.append(row)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                bad.append(BadRecord.of(row, "undecodable", reason_of(value, self._fields, str(error))))
+                bad.append(BadRecord.of(row, "undecodable", reason_of(with_head, self._fields, str(error))))
         return events
 
     def _table(self, events: list[Any]) -> Table:

@@ -9,7 +9,7 @@ import msgspec
 from millstream.schemas.errors import BadSchemaError
 from millstream.schemas.json.mismatch import in_words, reason_of
 from millstream.schemas.paths import Step, text_of
-from millstream.schemas.wire import HEAD_BYTES
+from millstream.schemas.wire import without_head
 
 MAX_TEXT = 1 << 20  # characters of a schema, as of an Avro schema
 _LONGEST_VALUE = 80  # characters of a keyword's value in a message
@@ -61,11 +61,11 @@ class JsonSchema:
 
     def fault(self, value: bytes) -> str | None:
         """Where an event doesn't fit the schema, what was expected and what was found; None: it fits."""
-        body = value[HEAD_BYTES:] if value[:1] == b"\0" and len(value) >= HEAD_BYTES else value
+        body = without_head(value)
         try:
             event = msgspec.json.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            return reason_of(body, (), str(error))
+            return reason_of(value, (), str(error))
         try:
             self._validator.validate(event)
         except self._error as error:

@@ -12,6 +12,7 @@ from millstream.schemas.avro.types import NO_DEFAULT, Field, kind_of, nullable
 from millstream.schemas.dtypes import FLOAT32_LIMIT
 from millstream.schemas.paths import Step, text_of
 from millstream.schemas.store import AvroType
+from millstream.schemas.wire import looks_like_avro, without_head
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _OTHER_MARKS = (b"\xff\xfe", b"\xfe\xff")  # of UTF-16
@@ -37,6 +38,10 @@ _LARGEST = {"int": 2**31, "long": 2**63}
 _DOUBLE_LIMIT = 2**1024 - 2**970  # the least number that is rounded to infinity
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which readers of JSON refuse
 _HALF = "expected whole characters, found half of one (a lone surrogate)"
+_AVRO = (
+    "expected JSON, found what looks like Avro. If all events are Avro, write `format: avro` under `input` in the pipeline file, "
+    "and the name of their schema as `schema` (`millstream docs registry`)"
+)
 _LONGEST_QUOTE = 60
 _PREFIX = "JSON is malformed: "  # of msgspec's messages
 _MOST_DIGITS = 400  # those of the largest double are fewer
@@ -54,8 +59,11 @@ class _MalformedError(ValueError):
     """The value is no JSON. The text says why."""
 
 
-def reason_of(value: bytes, fields: Sequence[Field], said: str) -> str:
+def reason_of(with_head: bytes, fields: Sequence[Field], said: str) -> str:
     """Why a value is no event with these fields. `said`: the parser's reason, for what only the parser finds."""
+    if looks_like_avro(with_head):
+        return _AVRO
+    value = without_head(with_head)
     try:
         mismatch = _mismatch(_quickly_parsed(value), fields) or _mismatch(_parsed(value), fields)
     except _MalformedError as error:

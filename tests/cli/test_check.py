@@ -291,6 +291,19 @@ MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "empty model": (content_of_model(b""), ["model.onnx can't be loaded: the file is empty"]),
     "pickle named as ONNX": (content_of_model(b"\x80\x04\x95"), ["this is a pickle with another name", "skl2onnx"]),
     "archive named as ONNX": (content_of_model(b"PK\x03\x04"), ["this is a zip archive, as torch writes it"]),
+    "XGBoost's UBJSON named as ONNX": (
+        content_of_model(b"{L\0\0\0\0\0\0\0\x07learner{L\0\0\0\0\0\0\0\x0aattributes"),
+        ["model.onnx can't be loaded: this looks like a model of XGBoost. Convert it to ONNX"],
+    ),
+    "XGBoost's JSON named as ONNX": (
+        content_of_model(b'{"learner":{"attributes":{}}}'),
+        ["model.onnx can't be loaded: this looks like a model of XGBoost."],
+    ),
+    "LightGBM's text named as ONNX": (
+        content_of_model(b"tree\nversion=v4\nnum_class=1\n"),
+        ["model.onnx can't be loaded: this looks like a model of LightGBM."],
+    ),
+    "CatBoost's file named as ONNX": (content_of_model(b"CBM1\x10\0"), ["this looks like a model of CatBoost."]),
     "pickle in the version's folder": (
         bring("model.pkl"),
         ["1/model.pkl: a pickled model runs code", "skl2onnx.to_onnx"],

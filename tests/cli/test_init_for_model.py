@@ -16,12 +16,13 @@ from onnx import TensorProto, helper
 
 from millstream.consumers.cli import main as cli
 from millstream.pipeline.loading import load_pipeline
+from millstream.topics.errors import TopicError
 from tests.broker.clients import create_topic, ensure_topic, produce
 from tests.cli.test_init import uncommented
 from tests.inference.executors.torch_models import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tests.broker.choice import Broker
@@ -433,6 +434,19 @@ def test_sample_comes_from_a_topic(
     assert "millstream produce" not in (tmp_path / "topic" / "README.md").read_text("utf-8")
 
 
+def test_empty_address_of_the_broker_counts_as_unset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_topic(client: Mapping[str, str], *_: object, **__: object) -> None:
+        raise TopicError(client["bootstrap.servers"])
+
+    monkeypatch.setattr("millstream.consumers.cli.sample.RecordReader", no_topic)
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", "")
+    file = model(tmp_path / "m.onnx", [("X", TensorProto.FLOAT, [2])])
+    assert cli.run(["init", str(tmp_path / "new"), "--model", str(file), "--sample-topic", "orders"]) == 1
+    assert "there is no such topic on 127.0.0.1:9092" in capsys.readouterr().err
+
+
 def zipped(name: str, content: str = "") -> bytes:
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as made:
@@ -568,6 +582,8 @@ def test_file_that_no_executor_runs_says_what_to_do(
         ('{"a": 1e999}', "too large for a double"),
         ("[" * 100_000, "nested too deeply"),
         ("[1]", "expected a JSON object, found [1]"),
+        ('[{"a": 1}, {"a": 2}]', "found a list of objects. Write them as lines: jq -c '.[]' FILE"),
+        ('[{"a": 1},\n{"a": 2}\n]', "found a list of objects. Write them as lines: jq -c '.[]' FILE"),
     ],
 )
 def test_sample_that_no_worker_could_read_is_refused(

@@ -426,6 +426,26 @@ def test_each_type_that_the_advice_names_takes_the_value(
         predicted(capsys, str(file), str(events))
 
 
+@pytest.mark.parametrize("value", ["1,5", " -1.234,50 "])
+@pytest.mark.parametrize("dtype", ["float64", "int64", "bool"])
+def test_decimal_comma_is_told_that_no_option_takes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], dtype: str, value: str
+) -> None:
+    config, events, file = reading_one(tmp_path, "x.y", [{"x": {"y": value}}])
+    mapping = config.read_text().replace("float64", dtype)
+    config.write_text(mapping)
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    said = capsys.readouterr().err
+    assert f"x.y: no option takes {value!r}, because numbers in texts are written as in JSON. Let the producer" in said
+    assert "`type" not in said
+    for option in ("any", "text"):
+        config.write_text(mapping.replace("x.y", f"{{field: x.y, type: {option}}}"))
+        assert cli.run(["predict", str(file), str(events)]) == 1
+    capsys.readouterr()
+    config.write_text(mapping.replace(dtype, "string"))
+    predicted(capsys, str(file), str(events))
+
+
 def test_number_with_a_fraction_of_zero_is_told_to_be_whole_for_a_tensor_of_ints(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -774,15 +794,22 @@ def test_object_in_output_include_is_refused_with_its_line(tmp_path: Path, capsy
     assert "no objects; found `customer`, which is an object: `customer.age` is read, too." in said
 
 
-def test_pretty_printed_list_is_refused_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("indent", "separator"), [(2, ","), (None, ", "), (None, ",\n")], ids=["pretty", "one line", "one event a line"]
+)
+def test_list_of_events_is_refused_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], indent: int | None, separator: str
+) -> None:
     options = {"format": "json", "event_id": "id"}
     service = python_service(tmp_path, NOWHERE, "return {'y': inputs['x']}", input=options, with_topics=False)
     events = tmp_path / "events.json"
-    events.write_text(json.dumps([{"id": f"{number}", "x": number} for number in range(9)], indent=2))
+    rows = [{"id": f"{number}", "x": number} for number in range(9)]
+    events.write_text(json.dumps(rows, indent=indent, separators=(separator, ": ")))
     assert cli.run(["predict", str(service.file), str(events)]) == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert said.startswith(f"{events}:1: expected one JSON object per line")
+    assert "rite them as lines: jq -c '.[]' FILE" in said
 
 
 def test_missing_values_are_valid_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -851,7 +878,77 @@ def test_time_whose_field_is_included_with_a_type_is_told_which_type_takes_it(
     text = file.read_text()
     file.write_text(text.replace("output:\n", "output:\n  include: {x: int}\n"))
     assert cli.run(["predict", str(file), str(events)]) == 1
-    said = capsys.readouterr().err
-    assert "x: the type of `x` under `output.include` holds for the field's time, too." in said
+    assert "If all of them have numbers of seconds there, write `x: number` under `output.include`. Otherwise" in (
+        capsys.readouterr().err
+    )
     file.write_text(text.replace("output:\n", "output:\n  include: {x: number}\n"))
     assert cli.run(["predict", str(file), str(events)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("stated", "value", "form"),
+    [
+        ("iso8601", 1795821406, "seconds"),
+        ("iso8601", 1795821406123, "milliseconds"),
+        ("iso8601", 1795821406123456, "microseconds"),
+        ("milliseconds", "2026-11-28T11:00:00Z", "iso8601"),
+    ],
+)
+def test_event_time_of_another_form_is_told_with_the_format_that_takes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], stated: str, value: object, form: str
+) -> None:
+    _, events, file = reading_one(tmp_path, "x", [{"x": 1, "at": value}])
+    text = file.read_text().replace("event_id: id", "event_id: id\n  event_time: at\n  event_time_format: FORM")
+    file.write_text(text.replace("FORM", stated))
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    said = "".join(capsys.readouterr())
+    assert f"`event_time_format: {form}` under `input`" in said
+    assert "`type`" not in said
+    file.write_text(text.replace("FORM", form))
+    predicted(capsys, str(file), str(events))
+
+
+def test_event_time_that_is_a_feature_too_gets_no_advice_on_casts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, events, file = reading_one(tmp_path, "at", [{"at": "2026-11-28T11:00:00Z"}])
+    file.write_text(file.read_text().replace("event_id: id", "event_id: id\n  event_time: at"))
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    assert "`type" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("before", "value", "after"),
+    [
+        (("iso8601", "text"), 1795821406123, ("milliseconds", "number")),
+        (("milliseconds", "number"), "2026-11-28T11:00:00Z", ("iso8601", "text")),
+    ],
+)
+def test_time_of_another_form_is_told_with_all_places_that_name_its_field(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    before: tuple[str, str],
+    value: object,
+    after: tuple[str, str],
+) -> None:
+    config, events, file = reading_one(tmp_path, "{field: at, time: FORM, as: hour}", [{"at": value}])
+    mapping, form, type_ = config.read_text(), *after
+    text = file.read_text().replace("event_id: id", "event_id: id\n  event_time: at\n  event_time_format: FORM")
+    text = text.replace("output:\n", "output:\n  include: {at: TYPE}\n")
+    told = (
+        f"write `event_time_format: {form}` under `input`, `time: {form}` wherever the mapping names the field and `at: {type_}` "
+        "under `output.include`"
+    )
+
+    def write(form: str, type_: str) -> None:
+        config.write_text(mapping.replace("FORM", form))
+        file.write_text(text.replace("FORM", form).replace("TYPE", type_))
+
+    write(*before)
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    assert told in capsys.readouterr().err
+    write(before[0], type_)
+    assert cli.run(["check", str(file), "--offline"]) == 1
+    assert told in "".join(capsys.readouterr())
+    write(*after)
+    predicted(capsys, str(file), str(events))

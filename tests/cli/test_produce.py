@@ -106,6 +106,16 @@ def test_skip_bad_writes_all_others_and_tells_each(tmp_path: Path, kafka: Broker
     assert ids(kafka, topic, 3) == sorted(row["id"] for row in ROWS[:3])
 
 
+@pytest.mark.parametrize("rows", ['[{"id": 1}, {"id": 2}]', '[{"id": 1},\n{"id": 2}]', '[\n{"id": 1}\n]'])
+@pytest.mark.usefixtures("topic")
+def test_list_of_events_is_refused_before_its_first_row(tmp_path: Path, rows: str) -> None:
+    done = millstream_here("produce", tmp_path, "--skip-bad", stdin=rows.encode())
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("standard input:1: expected one JSON object per line, found a l")
+    assert "rite them as lines: jq -c '.[]' FILE" in done.stderr
+    assert "--skip" not in done.stderr
+
+
 def test_limit_ends_in_the_middle_of_endless_input(tmp_path: Path, kafka: Broker, topic: str) -> None:
     done = millstream_here("produce", tmp_path, EVENTS, "--limit", "7", "--rate", "1000")
     assert (done.returncode, done.stdout) == (0, f"7 events written to {topic}\n")

@@ -74,11 +74,28 @@ def test_several_outputs_are_made_of_one_tensor() -> None:
         (
             TensorOutput("p", "p", top=1),
             [0.5],
-            r"needs a score for each class an event from tensor `p`, found shape \[1\]",
+            r"needs a score for each class an event from tensor `p`, found shape \[1\] .* Leave `top` out, or name another",
         ),
-        (TensorOutput("p", "p", ("a",)), SCORES, r"needs 1 scores an event .* found shape \[2, 3\]"),
-        (TensorOutput("p", "p", CLASSES), ["a"], "needs the indices of classes .* found <U1"),
-        (TensorOutput("p", "p", threshold=1), ["a"], "needs numbers from tensor `p`, found <U1"),
+        (
+            TensorOutput("p", "p", ("a",)),
+            SCORES,
+            r"needs 1 score an event .* found shape \[2, 3\] .* Write as many `classes` as there are scores, or name another",
+        ),
+        (
+            TensorOutput("p", "p", CLASSES),
+            ["a"],
+            "needs the indices of classes .* found text. Leave `classes` out, or name another tensor.",
+        ),
+        (
+            TensorOutput("p", "p", threshold=1),
+            np.array(["a"], object),
+            "needs numbers from tensor `p`, found text. Leave `threshold` out, or name a tensor of scores.",
+        ),
+        (
+            TensorOutput("p", "p", top=1),
+            [[True, False]],
+            "needs numbers from tensor `p`, found true and false. Leave `top` out, or name a tensor of scores.",
+        ),
         (TensorOutput("p", "p", ("a", "b"), threshold=1), SCORES, r"needs one score an event, .* found shape \[2, 3\]"),
     ],
 )
@@ -86,6 +103,11 @@ def test_tensor_that_has_not_what_is_wanted_is_named(output: TensorOutput, tenso
     with pytest.raises(ModelConfigError, match=says) as refused:
         outputs_of(output, tensor)
     assert str(refused.value).startswith(PLACE)
+
+
+def test_place_of_the_output_is_named_where_it_is_known() -> None:
+    with pytest.raises(ModelConfigError, match=r"^config.yaml:7: outputs\[1\]: output `p` needs numbers"):
+        outputs_of(TensorOutput("p", "p", threshold=1, at="config.yaml:7: outputs[1]"), ["a"])
 
 
 @pytest.mark.parametrize("index", [-1, 3])

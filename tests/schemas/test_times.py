@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from millstream.schemas.compiled import compiled
 from millstream.schemas.packed import Packed, Texts
-from millstream.schemas.times import LIBRARY, microseconds, parse_iso8601
+from millstream.schemas.times import LIBRARY, likely_unit, microseconds, parse_iso8601
 from tests.native import with_native
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -135,3 +135,21 @@ def test_numbers_of_a_unit_are_times_in_the_calendar_or_refused(
     found = [time if ok else None for time, ok in zip(times.tolist(), fits.tolist(), strict=True)]
     assert found == expected
     assert not times[~fits].any()
+
+
+@pytest.mark.parametrize(
+    ("number", "unit"),
+    [
+        (1_795_821_406, "seconds"),
+        (1_795_821_406.5, "seconds"),
+        (1_795_821_406_123, "milliseconds"),
+        (1_795_821_406_123_456, "microseconds"),
+        (0, None),
+        (-1_795_821_406, None),
+        (20260131, None),
+        (1_795_821_406_123_456_789, None),
+        (float("nan"), None),
+    ],
+)
+def test_unit_of_a_time_follows_from_its_size(number: float, unit: str | None) -> None:
+    assert likely_unit(number) == unit

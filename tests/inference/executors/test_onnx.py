@@ -233,12 +233,14 @@ def test_mapping_that_does_not_fit_the_models_inputs_is_refused(tmp_path: Path, 
     assert str(refused.value).startswith(model.place_at(1))
 
 
-def test_output_that_the_model_lacks_is_refused_with_what_it_has(tmp_path: Path) -> None:
-    config = "inputs: [{tensor: x, field: f, dtype: float32, shape: [2]}]\noutputs: [{tensor: probability}]\n"
+def test_output_that_the_model_lacks_is_refused_with_its_line_and_what_there_is(tmp_path: Path) -> None:
+    config = "inputs: [{tensor: x, field: f, dtype: float32, shape: [2]}]\noutputs: [{tensor: yy}]\n"
     model = doubling(tmp_path, config=config)
-    with pytest.raises(ModelConfigError, match=r"output `probability`, but the model's outputs are \['y'\]") as refused:
+    says = (
+        r"config.yaml:2: outputs\[0\]: names the output `yy`, but the model's outputs are \['y'\]. Did you mean `y`\?"
+    )
+    with pytest.raises(ModelConfigError, match=says):
         OnnxExecutor(model, device="cpu")
-    assert str(refused.value).startswith(model.place)
 
 
 def test_input_without_an_event_axis_is_refused(tmp_path: Path) -> None:

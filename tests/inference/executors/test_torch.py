@@ -170,7 +170,7 @@ def test_lengths_that_the_messages_advise_are_those_that_run(
 @pytest.mark.parametrize(
     ("forward", "says"),
     [
-        (lambda _, x: {"z": x + 1}, r"names the outputs \['y'\], but the model's outputs are \['z'\]"),
+        (lambda _, x: {"z": x + 1}, r"names the output `y`, but the model's outputs are \['z'\]"),
         (lambda _, x: (x + 1, x + 2), r"names 1 outputs \(y\), but the model gives 2, in order and without names"),
         (lambda _, x: x.sum() + 1, r"output `y` has shape \[\] for 1 events: its first axis must be the event"),
     ],

@@ -121,6 +121,13 @@ def test_columns_have_the_types_of_the_avro_decoder() -> None:
         (b"\xef\xbb\xbf{%b}" % REQUIRED.encode(), "found a UTF-8 byte-order mark before it"),
         (b'{"class": "x", "class": 1, "f0": 2}', "class: expected an integer"),
         (b"\0\0\0\0\1[1]", "expected a JSON object, found an array"),
+        (b"\0\0\0\0\1{", "malformed JSON"),
+        (
+            b"\0\0\0\0\1\x0cr20000\0\0",
+            "expected JSON, found what looks like Avro. If all events are Avro, write `format: avro`",
+        ),
+        (b"\0\0\0\0\1", "expected JSON, found what looks like Avro."),
+        ('{"class": 1}'.encode("utf-32-be"), "expected UTF-8 text, found bytes of another encoding, such as UTF-16"),
         (
             b'{%b, "deep": %b' % (REQUIRED.encode(), b"[" * 200_000),
             "nested too deeply: expected at most about 900",
