@@ -50,7 +50,7 @@ def summary(record: dict[str, Any]) -> str:
     if "error" in record:
         text = f"can't be decoded: {record['error']}"
     elif isinstance(value, dict) and {"event_id", "outputs"} <= value.keys():  # a prediction
-        text = f"{value['event_id']}  {_fields(value['outputs'])}"
+        text = f"{value['event_id']}  {_fields({**value['outputs'], **(value.get('event') or {})})}"
     elif isinstance(value, dict) and {"reason", "error"} <= value.keys():  # a dead letter
         text = f"{value['reason']}: {value['error']}"
     elif isinstance(value, dict):

@@ -53,6 +53,8 @@ def test_topic_is_named_if_there_are_several() -> None:
         ({"value": {"reason": "unfit", "error": "too long", "topic": "t"}}, "unfit: too long"),
         ({"value": {"base64": "AA=="}, "error": "no schema 9"}, "can't be decoded: no schema 9"),
         ({"value": {"id": "a", "x": [1, 2]}}, "id=a  x=[1, 2]"),
+        ({"value": {"event_id": "e", "outputs": {"y": 1}, "event": {"site": "a"}}}, "e  y=1  site=a"),
+        ({"value": {"event_id": "e", "outputs": {"y": 1}, "event": None}}, "e  y=1"),
         ({"value": [1]}, "[1]"),
         ({"value": {"a": "\x1b[31m\n"}}, "a=\\x1b[31m\\n"),
     ],
