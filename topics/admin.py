@@ -34,10 +34,8 @@ DEFAULT_MAX_BYTES = 1_048_588  # Kafka's own default for `max.message.bytes`
 EVALUATIONS = "evaluations"  # the role of the topic with evaluations
 ROLLOUT = "rollout"  # the role of the control topic
 ROLLOUT_EVALUATIONS = "rollout evaluations"
-FROM_ELSEWHERE = {
-    "input",
-    "labels",
-}  # the roles of topics that others write to: such a topic may be there under another name
+FROM_ELSEWHERE = {"input", "labels"}
+"""The roles of topics that others write to. Such a topic may be there under another name."""
 SEGMENT_BYTES = "segment.bytes"
 PERMISSIONS = "`millstream docs running#permissions`"
 _REFUSED_SETTINGS = {KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG}

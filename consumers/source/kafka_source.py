@@ -141,7 +141,7 @@ class Source:
         # starts its other parts. Without a request, it would do so only after `subscribe`.
         self._consumer.consumer_group_metadata()
         self._reader = reader_of(self._consumer, error_cb, self._note_event)
-        self.markers = CrashMarkers(self._consumer, guard, subscription.start, self._check)
+        self.markers = CrashMarkers(self._consumer, guard, subscription.start, self._refuse_forgotten)
         self.commits = OffsetCommits(self._consumer, assignment, self.markers, metrics)
         self._lost_brokers = LostBrokers(
             self._consumer,
@@ -308,10 +308,10 @@ class Source:
         """
         self._assignment.renew()
         self._at_end.clear()
-        return seek_committed(self._consumer, self._epochs, self.markers.beginning, self._check)
+        return seek_committed(self._consumer, self._epochs, self.markers.beginning, self._refuse_forgotten)
 
-    def _check(self, positions: Iterable[TopicPartition]) -> None:
-        """Check the committed offsets that the broker gives. Raises OffsetsForgotten."""
+    def _refuse_forgotten(self, positions: Iterable[TopicPartition]) -> None:
+        """Compare the committed offsets that the broker gives with what it has confirmed. Raises OffsetsForgotten."""
         if self._subscription.exactly_once:
             refuse_forgotten(positions, self._confirmed, self._subscription.group)
 

@@ -402,9 +402,8 @@ def check_answers(plan: Plan) -> Tensors | ModelRejected:
         PlanError: a prediction can't hold one of the outputs, or the compared one lacks the item `comparison.item`.
     """
     found = check_outputs(plan.model, plan.executor)
-    if plan.shadows and not isinstance(
-        found, ModelRejected
-    ):  # a shadow stops no worker, so only `millstream check` asks them
+    # A shadow stops no worker, so only `millstream check` asks them.
+    if plan.shadows and not isinstance(found, ModelRejected):
         from millstream.consumers.shadow.compared_output import check_compared_answers  # noqa: PLC0415
 
         check_compared_answers(plan.pipeline, [plan.model], [found])
