@@ -18,6 +18,7 @@ from millstream.consumers.errors import Abandoned, EventRefused, StageFailed, Tr
 from millstream.consumers.execute.result_buffer import MAX_DELAY
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.observability.health import Health
+from millstream.consumers.source import kafka_source
 from millstream.consumers.source.crashes import MAX_SUSPECT_EVENTS, CrashGuard
 from millstream.consumers.worker import worker as loop
 from millstream.consumers.worker.build import Serving, connect
@@ -38,6 +39,12 @@ if TYPE_CHECKING:
 
 A = ("in", 0)
 LIMIT = 3  # workers that may end at an offset before its events run few at a time
+
+
+@pytest.fixture(autouse=True)
+def _no_new_assignment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker whose partitions went waits for new ones before it leaves the group. Here, none come."""
+    monkeypatch.setattr(kafka_source, "NO_ASSIGNMENT_AFTER", 0.05)
 
 
 class ClosingExecutor(NegatingExecutor):
