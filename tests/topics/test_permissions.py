@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
     AclOperation,
@@ -14,6 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from millstream.consumers.cli import main as cli
 from millstream.topics import admin
 from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.lag import LagReader
@@ -121,3 +123,19 @@ def test_topics_that_may_not_be_created_are_told_with_the_permission(guarded: Gu
     client = admin.Admin(guarded.client)
     with pytest.raises(TopicError, match=r"could not be created: .*[Aa]uthorization failed\. Grant CREATE on it"):
         admin.create(client, pipeline, partitions=1)
+
+
+def test_topics_that_were_created_and_may_not_be_seen_are_told(
+    guarded: GuardedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline = load(tmp_path, SMALL.replace("name: small", "name: unseen"))
+    document = yaml.safe_load(pipeline.path.read_text(encoding="utf-8"))
+    document["kafka"] = {"bootstrap": guarded.client["bootstrap.servers"], "client": dict(guarded.client)}
+    del document["kafka"]["client"]["bootstrap.servers"]
+    pipeline.path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    for _, name in admin.roles(pipeline):
+        guarded.grant(ResourceType.TOPIC, name, AclOperation.CREATE)
+    monkeypatch.setattr(admin, "ANSWER_TIMEOUT", 2.0)
+    assert cli.run(["topics", "create", str(pipeline.path), "--partitions", "1"]) == 1
+    said = capsys.readouterr().out
+    assert said.count("created, but this user may not see it: grant DESCRIBE on it") == 3
