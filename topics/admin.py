@@ -17,6 +17,7 @@ from millstream.schemas.wording import meant
 from millstream.topics.answer_watch import QUIET_SECONDS, AnswerWatch
 from millstream.topics.client_log import client_log
 from millstream.topics.errors import TopicError
+from millstream.topics.partitions import PERMISSIONS
 from millstream.topics.quick_connect import QUICK_CONNECT
 from millstream.topics.unreachable import cause_of, unreachable
 
@@ -37,7 +38,6 @@ ROLLOUT_EVALUATIONS = "rollout evaluations"
 FROM_ELSEWHERE = {"input", "labels"}
 """The roles of topics that others write to. Such a topic may be there under another name."""
 SEGMENT_BYTES = "segment.bytes"
-PERMISSIONS = "`millstream docs running#permissions`"
 _REFUSED_SETTINGS = {KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG}
 HISTORY_MS = (
     30 * 24 * 3_600_000

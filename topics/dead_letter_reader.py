@@ -12,7 +12,7 @@ from millstream.topics.client_log import client_log
 from millstream.topics.dead_letters import NoLetter, Position, StoredLetter, Unread, marked
 from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.partitions import partitions_of
-from millstream.topics.records import ANSWER_TIMEOUT, PASSING_ERRORS, ReadRecord, bounds, headers_of
+from millstream.topics.records import ANSWER_TIMEOUT, PASSING_ERRORS, ReadRecord, bounds, headers_of, unreadable
 from millstream.topics.unreachable import unreachable
 
 IDLE_TIMEOUT = 30.0  # seconds without a new record, after which a partition counts as stuck before its end
@@ -193,7 +193,7 @@ class DeadLetterReader:
                     # Aborted records, and the control records that end transactions, have offsets but are not delivered.
                     reached = max(reached, message.offset() or 0)
                 elif error.code() not in PASSING_ERRORS:
-                    raise TopicError(f"topic {topic} can't be read: {error.str().removesuffix('.')}.")
+                    raise unreadable(topic, error)
             if first is not None:
                 moved = time.monotonic()
             elif time.monotonic() - moved > IDLE_TIMEOUT:

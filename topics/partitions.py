@@ -4,6 +4,9 @@ from confluent_kafka import Consumer, KafkaError, Producer
 
 from millstream.topics.errors import TopicError
 
+PERMISSIONS = "`millstream docs running#permissions`"
+"""Where users find what they must grant."""
+
 
 def partitions_of(client: Consumer | Producer, topic: str, timeout: float) -> list[int]:
     """The numbers of a topic's partitions, ascending. `timeout` is in seconds.
@@ -17,5 +20,5 @@ def partitions_of(client: Consumer | Producer, topic: str, timeout: float) -> li
         return sorted(found.partitions)
     advice = "Create it: millstream topics create PIPELINE"
     if found.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        advice = "Grant the user of `kafka.client` what it needs there: `millstream docs running#permissions`"
+        advice = f"Grant the user of `kafka.client` what it needs there: {PERMISSIONS}"
     raise TopicError(f"topic {topic}: {found.error.str()}. {advice}")

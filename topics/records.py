@@ -110,7 +110,7 @@ class RecordReader:
                 self.away = False
                 records.append(_record(message))
             elif error.code() not in PASSING_ERRORS:
-                raise TopicError(f"topic {message.topic()} can't be read: {error.str().removesuffix('.')}.")
+                raise unreadable(message.topic(), error)
         return records
 
     def close(self) -> None:
@@ -256,8 +256,11 @@ class RecordWriter:
             TopicError: a record could not be delivered.
         """
         until = time.monotonic() + DELIVERY_TIMEOUT + ANSWER_TIMEOUT
-        while self._producer.flush(0.2) and time.monotonic() < until:  # in short steps, so that Ctrl-C works
-            self._look()
+        try:
+            while self._producer.flush(0.2) and time.monotonic() < until:  # in short steps, so that Ctrl-C works
+                self._look()
+        except KafkaException as error:  # the client can't write at all
+            raise self._undelivered(error.args[0]) from None
         self._check()
 
     def _on_delivery(self, number: int, error: KafkaError | None, _: object) -> None:
@@ -301,13 +304,22 @@ class RecordWriter:
             raise self._undelivered(self._failure)
 
     def _undelivered(self, error: KafkaError) -> TopicError:
+        grant = "Grant WRITE on the topic to the user of `kafka.client` in the pipeline file."
         advice = {
             KafkaError.MSG_SIZE_TOO_LARGE: "Raise the topic's `max.message.bytes`.",
-            KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant WRITE on it to the user of `kafka.client` in the pipeline file.",
+            KafkaError.TOPIC_AUTHORIZATION_FAILED: grant,
+            KafkaError.CLUSTER_AUTHORIZATION_FAILED: grant,  # of a user who may write to no topic
             KafkaError._MSG_TIMED_OUT: f"The broker did not store it within {DELIVERY_TIMEOUT:g} s: is it still there?",
         }.get(error.code(), "Look at the broker's log.")
         kind = RecordTooLargeError if error.code() == KafkaError.MSG_SIZE_TOO_LARGE else TopicError
         return kind(f"a record could not be written to topic {self._topic}: {error.str()}. {advice}")
+
+
+def unreadable(topic: str | None, error: KafkaError) -> TopicError:
+    """The error of a topic whose records don't come."""
+    forbidden = error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    advice = " Grant READ on it to the user of `kafka.client` in the pipeline file." if forbidden else ""
+    return TopicError(f"topic {topic} can't be read: {error.str().removesuffix('.')}.{advice}")
 
 
 def headers_of(message: Any) -> Headers | None:

@@ -14,7 +14,7 @@ from millstream.schemas.arrays import Ints
 from millstream.topics.client_log import client_log
 from millstream.topics.errors import TopicError
 from millstream.topics.partitions import partitions_of
-from millstream.topics.records import ANSWER_TIMEOUT, PASSING_ERRORS, asked_again, bounds
+from millstream.topics.records import ANSWER_TIMEOUT, PASSING_ERRORS, asked_again, bounds, unreadable
 from millstream.topics.unreachable import LEADERLESS_ERRORS, unreachable
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class SinceReader:
                 # Control records and aborted records have offsets, too, but don't come. So this is the only sign of the end.
                 self._reached(message)
             elif error.code() not in PASSING_ERRORS:
-                raise TopicError(f"topic {message.topic()} can't be read: {error.str().removesuffix('.')}.")
+                raise unreadable(message.topic(), error)
         return {topic: self._fetched(topic, messages) for topic, messages in found.items()}
 
     def existing(self) -> Iterator[Fetched]:

@@ -249,7 +249,9 @@ class Source:
             return
         self._metrics.count(KAFKA_ERRORS, 1, error.name())
         if error.code() in FINAL_ERRORS:
-            raise WorkerError(FINAL_ERRORS[error.code()].format(topic=partition[0], error=error.str()))
+            raise WorkerError(
+                FINAL_ERRORS[error.code()].format(topic=partition[0], error=error.str().removesuffix("."))
+            )
         if error.code() in UNREADABLE_ERRORS:
             at = self._consumer.position([TopicPartition(*partition)])[0].offset
             self._unreadable.note(partition, max(at, self.markers.start_offsets.get(partition, 0)), error.str())

@@ -20,7 +20,7 @@ from millstream.topics import admin
 from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.lag import LagReader
 from millstream.topics.local.ports import free_ports
-from millstream.topics.records import RecordReader
+from millstream.topics.records import RecordReader, RecordWriter
 from millstream.topics.since_reader import SinceReader
 from tests.broker.clients import create_topic, produce, wait_until
 from tests.broker.maven import MavenKafka, missing_for_maven
@@ -103,6 +103,28 @@ def test_readers_need_no_permission_for_a_group(guarded: GuardedKafka, topic: st
     since = SinceReader(guarded.client, {topic: 0})
     assert sum(len(fetched.offsets) for fetched in since.existing()) == 3
     since.close()
+
+
+def test_reader_that_may_not_read_is_told_the_permission(guarded: GuardedKafka, topic: str) -> None:
+    guarded.grant(ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+    with RecordReader(guarded.client, [topic], from_beginning=True) as reader:
+
+        def refused() -> bool:
+            try:
+                return bool(reader.read(10, 0.5))
+            except TopicError as error:
+                assert "authorization failed. Grant READ on it" in str(error)
+                return True
+
+        wait_until(refused, 30, "the refusal")
+
+
+def test_writer_that_may_not_write_is_told_the_permission(guarded: GuardedKafka, topic: str) -> None:
+    guarded.grant(ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+    writer = RecordWriter(guarded.client, topic)
+    writer.write(b"4", None)
+    with pytest.raises(TopicError, match=r"could not be written to topic .*[Aa]uthorization failed\. Grant WRITE"):
+        writer.flush()
 
 
 def test_lag_says_that_the_group_may_not_be_described(guarded: GuardedKafka, topic: str) -> None:
