@@ -61,14 +61,16 @@ _NO_SUCH_RECORD = (
 )
 FINAL_ERRORS = {
     **dict.fromkeys(REFUSED_RECORD, _NO_SUCH_RECORD),
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Grant IDEMPOTENT_WRITE on the cluster to the user of `kafka.client`",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Grant WRITE on the output topics to the user of `kafka.client`; "
+    "before Kafka 2.8, also IDEMPOTENT_WRITE on the cluster",
     KafkaError.MSG_SIZE_TOO_LARGE: "Raise `max.message.bytes` of topic {topic}. If the user of `kafka.client` gets "
     "DESCRIBE_CONFIGS on it, too large predictions become dead letters",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant WRITE and DESCRIBE on topic {topic} to the user of `kafka.client`",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "Create topic {topic}: millstream topics create PIPELINE",
     KafkaError._UNKNOWN_TOPIC: "Create topic {topic}: millstream topics create PIPELINE",
     KafkaError._UNKNOWN_PARTITION: "Create topic {topic}: millstream topics create PIPELINE",
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Grant WRITE and DESCRIBE on the transactional ids prefixed by the group",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Grant WRITE on the transactional IDs that begin with the "
+    "group's name to the user of `kafka.client`",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Grant READ on the group to the user of `kafka.client`",
 }
 """Errors that a retry can't fix, each with what the user can do."""
@@ -346,6 +348,6 @@ def failed(topic: str | None, error: KafkaError) -> DeliveryFailed:
     advice = ADVICE.get(error.code(), "Look at the broker's log").format(topic=topic)
     what = f"a record for topic {topic}" if topic else "records"
     return DeliveryFailed(
-        f"{what} could not be written: {error.str()}. {advice}; nothing unwritten was committed, so a new worker reads the "
-        f"events again that the brokers still have."
+        f"{what} could not be written: {error.str().removesuffix('.')}. {advice}; nothing unwritten was committed, so a new "
+        f"worker reads the events again that the brokers still have."
     )

@@ -569,7 +569,7 @@ def test_error_of_the_client_that_is_not_fatal_ends_nothing() -> None:
 @pytest.mark.parametrize(
     ("code", "says"),
     [
-        (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional ids prefixed by the group"),
+        (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional IDs that begin with the group's name"),
         (KafkaError.GROUP_AUTHORIZATION_FAILED, "Grant READ on the group"),
     ],
 )
