@@ -68,10 +68,10 @@ def _unknown_key(loc: Loc, schema: JsonSchema) -> str:
     place = _home(key, loc, allowed, schema)
     # The name of an option elsewhere is hardly a misspelling, unless it differs by a letter.
     close = get_close_matches(key, allowed, n=1, cutoff=0.8 if place else 0.6)
-    question = f" Did you mean {close[0]}?" if close else ""
     if place:
-        return f"unknown key here. {place}{question}"
-    return f"unknown key.{question or ' Allowed here: ' + ', '.join(sorted(allowed)) + '.'}"
+        return f"unknown key here. {place}{f' Or did you mean {close[0]}?' if close else ''}"
+    said = f"Did you mean {close[0]}?" if close else f"Allowed here: {', '.join(sorted(allowed))}."
+    return f"unknown key. {said}"
 
 
 def _home(key: str, loc: Loc, allowed: Sequence[str], schema: JsonSchema) -> str:

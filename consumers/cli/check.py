@@ -32,7 +32,7 @@ from millstream.consumers.worker.diagnosis import diagnose
 from millstream.consumers.worker.plan import Plan, check_answers, make_plan
 from millstream.consumers.worker.rollout_following import with_baseline
 from millstream.inference.combined.version import CombinedVersion
-from millstream.inference.errors import ModelRejected
+from millstream.inference.errors import ExecutorUnavailable, ModelRejected
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.interface import Tensors
 from millstream.inference.repository import CONFIG_FILE, ModelVersion
@@ -121,7 +121,10 @@ def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
     console.print(f"schema    {_schema(plan)}", markup=False)
     for line in (*_defaults(plan), *_mapping(plan)):
         console.print(line, markup=False)
-    plan.executor.warm_up()
+    try:
+        plan.executor.warm_up()
+    except ExecutorUnavailable as away:
+        raise WorkerError(f"{str(away).removesuffix('.')}. A worker waits until that works, and then begins.") from None
     answer = check_answers(plan)
     refusal = answer if isinstance(answer, ModelRejected) else None
     console.print(f"warm-up   {_ran(plan) if refusal is None else f'refused: {refusal}'}", markup=False)

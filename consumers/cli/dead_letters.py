@@ -22,6 +22,7 @@ from millstream.consumers.schema_store import open_store
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable, printable_json
 from millstream.schemas.store import SchemaStore
+from millstream.schemas.wire import looks_like_avro
 from millstream.schemas.wording import counted
 from millstream.topics.dead_letter_reader import DeadLetterReader
 from millstream.topics.dead_letters import (
@@ -175,11 +176,9 @@ def _show(stored: StoredLetter | NoLetter, pipeline: Pipeline, store: SchemaStor
         print(f"{printable(name):<12} {printable(str(text))}")
     if value is not None:
         decoded = "error" not in event
-        print(
-            printable_json(event["value"], indent=2)
-            if decoded
-            else f"not decoded: {printable(event['error'])}\n{_hex(value)}"
-        )
+        is_other = pipeline.input.format == "json" and looks_like_avro(value)  # then the schema isn't the problem
+        why = "this pipeline reads JSON" if is_other else printable(event.get("error", ""))
+        print(printable_json(event["value"], indent=2) if decoded else f"not decoded: {why}\n{_hex(value)}")
     return 0
 
 

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from millstream.consumers.errors import Abandoned, DeliveryFailed
 from millstream.consumers.events import NextOffsets
 from millstream.consumers.observability.metrics import KAFKA_ERRORS, RETRIES, Metrics
+from millstream.consumers.observability.seldom import Kind, SeldomWarnings
 from millstream.consumers.record_headers import HeaderRows
 from millstream.consumers.sink.bulk import Bulk, Watch, bulk_of, log_one_by_one
 from millstream.topics.client_log import client_log
@@ -63,17 +64,18 @@ FINAL_ERRORS = {
     **dict.fromkeys(REFUSED_RECORD, _NO_SUCH_RECORD),
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Grant WRITE on the output topics to the user of `kafka.client`; "
     "before Kafka 2.8, also IDEMPOTENT_WRITE on the cluster",
-    KafkaError.MSG_SIZE_TOO_LARGE: "Raise `max.message.bytes` of topic {topic}. If the user of `kafka.client` gets "
+    KafkaError.MSG_SIZE_TOO_LARGE: "Raise `max.message.bytes` of {topic}. If the user of `kafka.client` gets "
     "DESCRIBE_CONFIGS on it, too large predictions become dead letters",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant WRITE and DESCRIBE on topic {topic} to the user of `kafka.client`",
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "Create topic {topic}: millstream topics create PIPELINE",
-    KafkaError._UNKNOWN_TOPIC: "Create topic {topic}: millstream topics create PIPELINE",
-    KafkaError._UNKNOWN_PARTITION: "Create topic {topic}: millstream topics create PIPELINE",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant WRITE and DESCRIBE on {topic} to the user of `kafka.client`",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "Create {topic}: millstream topics create PIPELINE",
+    KafkaError._UNKNOWN_TOPIC: "Create {topic}: millstream topics create PIPELINE",
+    KafkaError._UNKNOWN_PARTITION: "Create {topic}: millstream topics create PIPELINE",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Grant WRITE on the transactional IDs that begin with the "
     "group's name to the user of `kafka.client`",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Grant READ on the group to the user of `kafka.client`",
 }
 """Errors that a retry can't fix, each with what the user can do."""
+DROPPED = Kind("comparison was not written", "comparisons were not written")
 _FORGOTTEN = (
     "The broker doesn't have the records before these any more. That happens if the topic is deleted and created anew while "
     "workers run, or if brokers lose data. A new worker goes on; before you create a topic anew, stop the workers"
@@ -324,14 +326,17 @@ class BestEffort(_Outbox):
         lost_broker: see `LostBroker`.
         """
         self._lost = lost
+        self._warnings = SeldomWarnings()
         super().__init__(client, BEST_EFFORT, threading.Event(), metrics, lost_broker)
 
     def produce(self, topic: str, value: bytes, key: bytes) -> None:
         """Produce a record, or drop it."""
         try:
             self._producer.produce(topic, value, key)
-        except (BufferError, KafkaException):
+        except BufferError:
             self._lost()
+        except KafkaException as error:
+            self._drop(topic, error.args[0])
 
     def close(self, timeout: float) -> None:
         """Wait up to `timeout` seconds for the produced records. The remaining ones are dropped."""
@@ -339,15 +344,25 @@ class BestEffort(_Outbox):
             for _ in range(self._producer.flush(timeout)):
                 self._lost()
 
-    def _undelivered(self, error: KafkaError | None, message: Any) -> None:  # noqa: ARG002
+    def _undelivered(self, error: KafkaError | None, message: Any) -> None:
+        self._drop(message.topic(), error)
+
+    def _drop(self, topic: str, error: KafkaError | None) -> None:
         self._lost()
+        if error is not None and error.code() in FINAL_ERRORS:  # no retry cures it, so it is said
+            self._warnings.warn(DROPPED, 1, f"{topic}: {error.str().removesuffix('.')}. {_advice(topic, error)}")
+
+
+def _advice(topic: str | None, error: KafkaError) -> str:
+    # With records in bulk, the client doesn't say which topic refused one.
+    named = f"topic {topic}" if topic else "the topics of predictions and dead letters"
+    return ADVICE.get(error.code(), "Look at the broker's log").format(topic=named)
 
 
 def failed(topic: str | None, error: KafkaError) -> DeliveryFailed:
     """The exception for a record that can't be written."""
-    advice = ADVICE.get(error.code(), "Look at the broker's log").format(topic=topic)
     what = f"a record for topic {topic}" if topic else "records"
     return DeliveryFailed(
-        f"{what} could not be written: {error.str().removesuffix('.')}. {advice}; nothing unwritten was committed, so a new "
-        f"worker reads the events again that the brokers still have."
+        f"{what} could not be written: {error.str().removesuffix('.')}. {_advice(topic, error)}; nothing unwritten was "
+        f"committed, so a new worker reads the events again that the brokers still have."
     )

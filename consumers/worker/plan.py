@@ -1,6 +1,7 @@
 """Loads all that a pipeline file names, and checks it before the first event is read."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from shlex import quote
@@ -35,7 +36,7 @@ from millstream.consumers.worker.compute import DECODE_RECORDS
 from millstream.consumers.worker.model_opening import open_here, open_settings, open_several
 from millstream.consumers.worker.shared import Settings
 from millstream.inference.combined.version import CombinedExecutor, CombinedVersion
-from millstream.inference.errors import ModelRejected
+from millstream.inference.errors import ExecutorUnavailable, ModelRejected
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.interface import ANSWERED_BY, ModelExecutor, Tensors
 from millstream.inference.repository import ModelVersion
@@ -352,7 +353,10 @@ def outputs_of(plan: Plan, limits: Mapping[str, int], *, variant: str = VARIANT)
             pipeline=pipeline.name, variant=variant, rollout=pipeline.rollout is not None
         )
     if not isinstance(plan.executor, BlockingExecutor):  # a server may be away; the worker checks it after the warm-up
-        check_answers(plan)
+        with suppress(
+            ExecutorUnavailable
+        ):  # what a Python model needs may be away, too: the worker waits in the warm-up
+            check_answers(plan)
     letters = DeadLetterEncoder(
         own_schema_id(pipeline, store, dead_letter_record(pipeline), pipeline.dead_letters.topic),
         rollout=pipeline.rollout is not None,

@@ -126,7 +126,7 @@ PROBLEMS = [
     ("model:\n", "max_wait: 5ms\nmodel:\n", 10, "max_wait: unknown key here. It belongs under `batch:`."),
     ("model:\n", "event_id: id\nmodel:\n", 10, "event_id: unknown key here. It belongs under `input:` or `labels:`."),
     ("model:\n", "catch_up: 5m\nmodel:\n", 10, "catch_up: unknown key here. It belongs under `scaling:`."),
-    ("model:\n", "inputs: x\nmodel:\n", 10, "inputs: unknown key here. It belongs under `model:`. Did you mean input?"),
+    ("model:\n", "inputs: x\nmodel:\n", 10, "inputs: unknown key here. It belongs under `model:`. Or did you mean input?"),
     ("model:\n", "topic: x\nmodel:\n", 10, "topic: unknown key. Allowed here: batch, "),
     ("name: m\n", "name: ../m\n", 11,
      "model.name: expected one name, not a path (1 to 200 of the characters a-z A-Z 0-9 . _ -, and not . or ..), found '../m'"),

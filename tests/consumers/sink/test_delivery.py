@@ -257,6 +257,18 @@ def test_best_effort_counts_each_record_that_was_not_delivered() -> None:
     assert own.lost == 2
 
 
+def test_best_effort_says_once_what_no_retry_cures(caplog: pytest.LogCaptureFixture) -> None:
+    own = Attempted()
+    own.producer.refused["compared"] = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    for _ in range(3):
+        own.publisher.produce("compared", b"1", b"k")
+    own.publisher.close(1.0)
+    assert own.lost == 3
+    (said,) = caplog.messages
+    assert said.startswith("1 comparison was not written, such as: compared: ")
+    assert said.endswith("Grant WRITE and DESCRIBE on topic compared to the user of `kafka.client`")
+
+
 def test_best_effort_leaves_out_what_waits_when_the_time_is_over() -> None:
     own = Attempted()
     own.producer.reachable = False
@@ -280,6 +292,11 @@ def test_final_failure_says_what_mends_it(code: int) -> None:
     assert "a record for topic out could not be written: why. " in said
     assert "nothing unwritten was committed" in said
     assert "{" not in said
+
+
+def test_failure_of_a_topic_that_is_not_known_names_those_that_it_may_be() -> None:
+    said = str(failed(None, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+    assert "Grant WRITE and DESCRIBE on the topics of predictions and dead letters to" in said
 
 
 def test_lost_sequence_names_the_topic_created_anew_as_its_cause() -> None:

@@ -86,6 +86,23 @@ def test_outage_makes_lag_and_bad_events_are_refused_one_by_one(kafka: Broker, t
     }
 
 
+def test_worker_waits_also_at_its_start(kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = write(tmp_path, kafka)
+    away = tmp_path / "models" / "m" / "1" / "away"
+    away.touch()
+    assert cli.run(["check", str(service.file)]) == 1
+    assert "the feature store is away. A worker waits until that works, and then begins." in capsys.readouterr().err
+    produce(kafka.bootstrap, service.inputs[0], [(None, b'{"id": "a", "place": 4}')])
+    with Worker(service.file) as worker:
+        worker.wait_for(lambda: worker.metrics().get(f"{m.RETRIES.name}{{what=executor}}", 0) >= 2, 30, "trying again")
+        assert worker.get("/live")[0] == 200
+        away.unlink()
+        service.wait_committed()
+        assert worker.stop() == 0
+    (told,) = map(prediction_of, service.predictions())
+    assert told["outputs"] == {"root": 2.0}
+
+
 def test_check_tells_where_a_model_fails_to_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nowhere = Broker("127.0.0.1:1", durable=False, kind="mock")
     service = write(tmp_path, nowhere, code="import roots\n", with_topics=False)
