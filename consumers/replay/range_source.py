@@ -109,6 +109,6 @@ class RangeSource:
         """The sink stores the offsets."""
         return True
 
-    def close(self, _failure: BaseException | None = None) -> None:
+    def close(self, _failure: BaseException | None = None, _may_wait: Callable[[], bool] = lambda: True) -> None:
         """Close the connections."""
         self._reader.close()

@@ -350,16 +350,17 @@ class Source:
         first = [offsets.get(partition, begun.get(partition, 0)) for partition in partitions]
         return sum(max(place.offset - offset, 0) for place, offset in zip(places, first, strict=True))
 
-    def close(self, failure: BaseException | None = None) -> None:
+    def close(self, failure: BaseException | None = None, may_wait: Callable[[], bool] = lambda: True) -> None:
         """Leave the group. If the broker is away, this gives up after 5 s, and the partitions are free when the session ends.
 
         Args:
             failure: the error that ended the worker. If an event may have caused it, the crash markers stay, so that the next
                 worker counts this one.
+            may_wait: whether there is time to wait for an assignment that comes soon.
         """
         self._crashed = failure is not None and not isinstance(failure, WorkerError | KafkaException)
         if failure is None:
-            self._join_first()
+            self._join_first(may_wait)
         # The client's `close` waits for commits under way, and these wait as long as the broker is away.
         leaving = threading.Thread(target=self._leave, name="leave", daemon=True)
         leaving.start()
@@ -371,14 +372,16 @@ class Source:
                 LEAVE_TIMEOUT,
             )
 
-    def _join_first(self) -> None:
+    def _join_first(self, may_wait: Callable[[], bool]) -> None:
         """Wait until the group has assigned partitions, if it is about to.
 
         Until then, the broker has a request of this member to join, and reads no other one on its connection. A request to leave
         would be lost, and the whole group would wait for this member until its session ends.
         """
         until = time.monotonic() + NO_ASSIGNMENT_AFTER
-        while not self._epochs and self._is_joining and self._health.broker_away is None and time.monotonic() < until:
+        while not self._epochs and self._is_joining and may_wait() and time.monotonic() < until:
+            if self._health.broker_away is not None:
+                return
             self._reader.consume(1, JOIN_TIMEOUT)
 
     def _leave(self) -> None:

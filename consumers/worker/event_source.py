@@ -46,4 +46,4 @@ class EventSource(Protocol):
 
     def commit(self, offsets: Mapping[Partition, int], /, *, wait: bool) -> bool: ...  # noqa: D102
 
-    def close(self, failure: BaseException | None = None, /) -> None: ...  # noqa: D102
+    def close(self, failure: BaseException | None = None, may_wait: Callable[[], bool] = ..., /) -> None: ...  # noqa: D102

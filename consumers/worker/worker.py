@@ -433,7 +433,7 @@ class Worker:
             if self._shadows is not None and not self._ending.at_once.is_set():
                 self._shadows.close()
         finally:
-            self._source.close(self._ending.failure)
+            self._source.close(self._ending.failure, lambda: not self._ending.at_once.is_set())
         for thread in self._threads:
             thread.join(0.0 if self._ending.at_once.is_set() else THREAD_JOIN_TIMEOUT)
         if not any(thread.is_alive() for thread in self._threads):

@@ -958,14 +958,14 @@ def test_worker_that_joins_leaves_once_it_has_partitions(before: list[tuple[()]]
     assert reading.consumer.closed
 
 
-@pytest.mark.parametrize("left", ["no broker", "it failed", "time"])
+@pytest.mark.parametrize("left", ["no broker", "it failed", "time", "told to hurry"])
 def test_worker_leaves_without_partitions_if_it_gets_none(monkeypatch: pytest.MonkeyPatch, left: str) -> None:
     reading = Reading()
     if left == "time":
         monkeypatch.setattr(kafka_source, "NO_ASSIGNMENT_AFTER", 0.02)
     if left == "no broker":
         reading.health.broker_away = "no broker answers"
-    reading.source.close(ValueError("a bug") if left == "it failed" else None)
+    reading.source.close(ValueError("a bug") if left == "it failed" else None, lambda: left != "told to hurry")
     assert reading.consumer.closed
     assert reading.revoked == []
     assert ("consume" in reading.consumer.calls) is (left == "time")
