@@ -47,7 +47,7 @@ class Schemas(Section):
     directory: FilePath | None = Field(
         None,
         description="Folder of Avro schemas named `<id>-<name>.avsc`, for pipelines without a registry. A running worker finds "
-        "files that are added.",
+        "new files.",
         json_schema_extra={"default": "schemas"},
     )
 

@@ -233,8 +233,9 @@ class DeadLetters(Section):
     """The events that cannot be processed."""
 
     topic: TopicName = Field(
-        description="Topic that they are written to, with the reason. Set it if names of topics follow a rule. If pipelines "
-        "share it, `millstream dead-letters list` lists the letters of all, and `replay` takes those of its own pipeline.",
+        description="Topic that they are written to, with the reason. Set it if names of topics follow a rule. If several "
+        "pipelines share it, `millstream dead-letters list` shows the letters of all of them, and `replay` replays "
+        "those of its own.",
         json_schema_extra={"default": "<name>-dead-letters"},
     )
 
