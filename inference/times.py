@@ -19,6 +19,7 @@ Part = Literal["epoch", "hour", "weekday", "day", "month", "age"]
 
 _SECOND = 1_000_000  # in microseconds
 _DAY = 86_400 * _SECOND
+_EXACT = 1 << 53  # up to here, each whole number is a float, too
 _EXPECTED = {
     "iso8601": "a time with separators, such as 2026-01-31T09:30:00Z",
     "": "an Avro timestamp or a time with separators, such as 2026-01-31T09:30:00Z (for other times, write `time:`)",
@@ -78,4 +79,12 @@ class Time:
                 amount, second = event_times() - times // 1000, 1000
             case _:
                 amount, second = times, _SECOND
-        return np.asarray(amount // second if self.whole else amount / second)
+        return np.asarray(amount // second if self.whole else _quotients(amount, second))
+
+
+def _quotients(amounts: Ints, by: int) -> npt.NDArray[np.float64]:
+    """Each amount divided, as the nearest float. numpy rounds twice where no float holds the amount."""
+    if not len(amounts) or max(-int(amounts.min()), int(amounts.max())) <= _EXACT:
+        return np.asarray(amounts / by)
+    whole, rest = np.divmod(amounts, by)
+    return np.where(np.abs(amounts) <= _EXACT, amounts / by, whole + rest / by)

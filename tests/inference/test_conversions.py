@@ -21,7 +21,7 @@ from millstream.inference.ragged import Ragged
 from millstream.inference.signature import TensorInput
 from millstream.inference.times import Part, Time
 from millstream.inference.vocabulary import Vocabulary
-from millstream.schemas.column import column_of
+from millstream.schemas.column import NumberColumn, column_of
 from millstream.schemas.dtypes import Dtype, ListOf
 from tests.schemas.tables import table_of
 
@@ -207,6 +207,15 @@ def element(case: Case, missing: Any, value: Any, event_time: int) -> Any:
     if value is None:
         return WRONG if missing is None else missing
     return case.rule(value, event_time)
+
+
+@given(st.lists(st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999), min_size=1, max_size=6))
+def test_seconds_since_1970_are_the_nearest_float_in_all_years(times: list[int]) -> None:
+    converter = Time("microseconds", "epoch", whole=False)
+    column = NumberColumn(np.array(times, np.int64), None)
+    found = converter.convert(column, lambda: np.empty(0, np.int64)).column
+    assert isinstance(found, NumberColumn)
+    assert found.values.tolist() == [time / 1_000_000 for time in times]
 
 
 @given(data=st.data(), case=st.sampled_from(CASTS + VOCABULARIES + TIMES))
