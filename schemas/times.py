@@ -5,7 +5,7 @@
 
 import ctypes
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ YEARS = "(years 1 to 9999)"
 """Where a number of a unit has to lie, for messages."""
 
 Unit = Literal["seconds", "milliseconds", "microseconds"]
-_UNITS: tuple[Unit, ...] = ("seconds", "milliseconds", "microseconds")
+_UNITS: tuple[Unit, ...] = get_args(Unit)
 
 
 class _Cells(NamedTuple):

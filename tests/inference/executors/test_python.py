@@ -1,8 +1,4 @@
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +11,7 @@ from millstream.inference.repository import load_version
 from millstream.topics.local.ports import free_ports
 from tests.inference.doubling import DOUBLING
 from tests.inference.python_models import predicting, write_python
+from tests.stores.refusing import refusing
 
 ONE = {"x": np.ones((1, 2), np.float32)}
 PACKAGE = """
@@ -181,9 +178,9 @@ def test_client_whose_errors_have_no_built_in_cause_counts_by_their_names(tmp_pa
 
 
 CLIENTS = {
-    "urllib": "import urllib.request\nurllib.request.urlopen('http://127.0.0.1:{port}')",
-    "requests": "import requests\nrequests.get('http://127.0.0.1:{port}').raise_for_status()",
-    "httpx": "import httpx\nhttpx.get('http://127.0.0.1:{port}').raise_for_status()",
+    "urllib": "import urllib.request\nurllib.request.urlopen('{url}')",
+    "requests": "import requests\nrequests.get('{url}').raise_for_status()",
+    "httpx": "import httpx\nhttpx.get('{url}').raise_for_status()",
     "no answer": "import requests\nraise requests.HTTPError('made by hand')",
 }
 
@@ -193,27 +190,9 @@ CLIENTS = {
 def test_status_of_a_server_without_capacity_counts_as_an_outage(tmp_path: Path, status: int, client: str) -> None:
     model = predicting(tmp_path, CLIENTS[client])
     is_outage = status not in {400, 404, 500} and client != "no answer"
-    with answering(status) as port, pytest.raises(ExecutorUnavailable if is_outage else ModelRejected):
-        model.file.write_text(model.file.read_text(encoding="utf-8").replace("{port}", str(port)), encoding="utf-8")
+    with refusing(status, {}) as url, pytest.raises(ExecutorUnavailable if is_outage else ModelRejected):
+        model.file.write_text(model.file.read_text(encoding="utf-8").replace("{url}", url), encoding="utf-8")
         PythonExecutor(model).run(ONE)
-
-
-@contextmanager
-def answering(status: int) -> Iterator[int]:
-    """A server that answers every request with this status; yields its port."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_said: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield server.server_port
-        server.shutdown()
 
 
 @pytest.mark.parametrize(
