@@ -45,6 +45,9 @@ class Replaced(NamedTuple):
         return Replaced(self.number + other.number, self.of + other.of, examples, empty)
 
 
+NONE_REPLACED = Replaced(0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Replacements:
     """What was replaced in some events."""
@@ -63,7 +66,7 @@ class Replacements:
 
     def out_of(self, source: Source) -> int:
         """The number of values that could be replaced."""
-        found = self.sources[source]
+        found = self.sources.get(source, NONE_REPLACED)
         return found.of if source.option in {"unknown", "include"} else self.events - found.empty
 
 

@@ -1,4 +1,4 @@
-"""Counts the values that stand in place of the events' own, and warns once nearly all values of a field are replaced.
+"""Counts the values that stand in place of the events' own. Warns if nearly all values of a field are replaced, or many more.
 
 A field that a producer renames looks like one that is absent. With `missing` beside it, no event is rejected, and predictions
 become wrong silently. So it is for values that no entry of a vocabulary is, with `unknown`; and events without the field of their
@@ -8,6 +8,7 @@ time or cost get another time or cost. Predictions have null in place of a field
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from math import inf
 from typing import Final, Literal, NamedTuple
 
@@ -23,7 +24,7 @@ from millstream.consumers.observability.metrics import (
 )
 from millstream.consumers.observability.seldom import LOG_INTERVAL
 from millstream.inference.conversions import Conversion, Missing
-from millstream.inference.replaced import Replaced, Replacements, Source
+from millstream.inference.replaced import NONE_REPLACED, Replaced, Replacements, Source
 from millstream.inference.repository import ModelVersion
 from millstream.inference.vocabulary import Vocabulary
 from millstream.pipeline.pipeline import Pipeline
@@ -39,6 +40,10 @@ WINDOW: Final = 200
 FEWEST_VALUES: Final = 100  # of a field in a window: one of a vocabulary may be absent in most events, a list empty
 NEARLY_ALL: Final = 0.99  # of the values of a window
 MOST: Final = 0.9  # fewer than this, and the field is there again
+# A backlog of several partitions mixes the events before a change with those after it. So no window may have only the latter.
+ENOUGH_BEFORE: Final = 1_000  # values that tell how many of a field are usually replaced
+SELDOM: Final = 0.01  # of the values before
+OFTEN: Final = 0.25  # of the values of a window
 _METRICS: Mapping[str, Metric] = {
     "missing": MISSING_VALUES,
     "unknown": UNKNOWN_VALUES,
@@ -59,13 +64,16 @@ class Replaceable(NamedTuple):
     advice: str
     labels: tuple[str, ...]  # of the metric
 
-    def text(self, source: Source, replaced: Replaced, of: str) -> str:
-        """Says what was replaced. `of`: how many values there were, such as `the last 1,000`."""
+    def text(self, source: Source, replaced: Replaced, of: str, before: str = "") -> str:
+        """Says what was replaced. `of`: how many values there were, such as `the last 1,000`; `before`: what was usual."""
         found = f"{replaced.number:,} of {of}"
         if source.option != "unknown":
-            return f"{self.field} was absent or null in {found} events; {self.instead}. {self.advice}"
+            return f"{self.field} was absent or null in {found} events{before}; {self.instead}. {self.advice}"
         examples = ", ".join(map(shown, replaced.examples))
-        return f"{self.field}: {found} values are no entry of the vocabulary, such as {examples}; {self.instead}. {self.advice}"
+        return (
+            f"{self.field}: {found} values are no entry of the vocabulary{before}, such as {examples}; {self.instead}. "
+            f"{self.advice}"
+        )
 
 
 def replaceable_in(model: ModelVersion) -> dict[Source, Replaceable]:
@@ -134,6 +142,47 @@ def _written(missing: Missing) -> str:
     return f'"{missing}"' if isinstance(missing, str) else str(missing).lower()
 
 
+@dataclass(slots=True)
+class _Watched:
+    """How many values of a source were replaced so far, and what was said of it."""
+
+    number: int = 0
+    of: int = 0
+    is_new: bool = True  # no window had enough of its values
+    is_replaced: bool = False  # nearly all were replaced, since the last window with others
+    has_risen: bool = False  # more than usual were replaced, since the last window in which few were
+    said: float = -inf  # when it was warned of
+
+    def judge(self, number: int, of: int, now: float) -> str | None:
+        """Take note of a window of which `number` of `of` values were replaced.
+
+        Returns None if there is nothing to say, else what was usual before, to be said behind the window's number.
+        """
+        usual, self.number, self.of = (self.number, self.of), self.number + number, self.of + of
+        if of < FEWEST_VALUES:
+            return None
+        was_new, self.is_new = self.is_new, False
+        self.is_replaced &= number >= MOST * of
+        self.has_risen &= number >= SELDOM * of
+        is_due = now - self.said >= LOG_INTERVAL
+        if number >= NEARLY_ALL * of:
+            # A field that only few events have is no change: the first window with enough values must have none.
+            self.is_replaced |= was_new and number < of
+            if self.is_replaced or not is_due:
+                return None
+            self.is_replaced, before = True, ""
+        elif self.has_risen or not is_due or number < OFTEN * of or not _is_seldom(*usual):
+            return None
+        else:
+            before = f", before in {usual[0]:,} of {usual[1]:,}"
+        self.has_risen, self.said = True, now
+        return before
+
+
+def _is_seldom(number: int, of: int) -> bool:
+    return of >= ENOUGH_BEFORE and number < SELDOM * of
+
+
 class ReplacedValues:
     """Counts what is replaced. One thread calls it."""
 
@@ -149,11 +198,7 @@ class ReplacedValues:
         self._metrics = metrics
         self._clock = clock
         self._window = Replacements()
-        self._new = set(sources)  # that no window had enough values of
-        self._replaced: set[Source] = (
-            set()
-        )  # of which nearly all values were replaced, since the last window with others
-        self._said: dict[Source, float] = {}  # when it was warned of
+        self._watched = {source: _Watched() for source in sources}
         for source in sources:
             self._count(source, 0)
 
@@ -171,23 +216,13 @@ class ReplacedValues:
         self._metrics.count(_METRICS[source.option], values, *self._sources[source].labels)
 
     def _judge(self, window: Replacements) -> None:
-        self._replaced &= window.sources.keys()
         warnings: dict[Source, str] = {}
-        for source, replaced in window.sources.items():
-            of = window.out_of(source)
-            if of < FEWEST_VALUES:
-                continue
-            if replaced.number < MOST * of:
-                self._replaced.discard(source)
-            elif replaced.number >= NEARLY_ALL * of and source not in self._replaced:
-                # A field that only few events have is no change: the first window with enough values must have none.
-                if source in self._new and replaced.number < of:
-                    self._replaced.add(source)
-                elif self._clock() - self._said.get(source, -inf) >= LOG_INTERVAL:
-                    self._replaced.add(source)
-                    self._said[source] = self._clock()
-                    warnings[source] = printable(self._sources[source].text(source, replaced, f"the last {of:,}"))
-        self._new = {each for each in self._new if each in window.sources and window.out_of(each) < FEWEST_VALUES}
+        for source, watched in self._watched.items():
+            replaced, of = window.sources.get(source, NONE_REPLACED), window.out_of(source)
+            before = watched.judge(replaced.number, of, self._clock())
+            if before is not None:
+                text = self._sources[source].text(source, replaced, f"the last {of:,}", before)
+                warnings[source] = printable(text)
         _warn(warnings)
 
 

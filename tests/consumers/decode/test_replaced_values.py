@@ -109,6 +109,55 @@ def test_field_that_is_rare_from_the_beginning_is_not_told(noting: Noting) -> No
     assert not noting.warnings()
 
 
+def test_field_that_a_part_of_a_backlog_lacks_is_told_with_what_was_usual(noting: Noting) -> None:
+    noting.absent(5, 5 * WINDOW)
+    assert noting.warnings() == []
+    noting.absent(90)
+    assert len(noting.warnings()) == 1
+    assert (
+        "customer.age was absent or null in 90 of the last 200 events, before in 5 of 1,000; the model gets nan"
+        in noting.warnings()[0]
+    )
+
+
+def test_vocabulary_that_lacks_a_part_of_the_values_is_told_with_what_was_usual(noting: Noting) -> None:
+    noting.unknown(3, 1000, events=1000)
+    noting.unknown(150, 200)
+    assert len(noting.warnings()) == 1
+    assert (
+        "country: 150 of the last 200 values are no entry of the vocabulary, before in 3 of 1,000, such as"
+        in noting.warnings()[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("usual", "of"), [(20, 5 * WINDOW), (0, 4 * WINDOW)], ids=["often absent", "few events before"]
+)
+def test_field_that_is_absent_more_often_than_before_is_not_told_if_that_says_little(
+    noting: Noting, usual: int, of: int
+) -> None:
+    noting.absent(usual, of)
+    noting.absent(90)
+    assert noting.warnings() == []
+
+
+def test_rise_is_told_once_until_the_field_is_back(noting: Noting) -> None:
+    def pass_a_minute() -> None:
+        noting.now += LOG_INTERVAL
+
+    noting.absent(0, 1_000_000)
+    for absent, warnings in ((90, 1), (60, 1), (0, 1), (90, 2)):
+        pass_a_minute()
+        noting.absent(absent)
+        assert len(noting.warnings()) == warnings
+    pass_a_minute()
+    noting.absent(WINDOW)
+    assert "customer.age was absent or null in 200 of the last 200 events; the model" in noting.warnings()[2]
+    pass_a_minute()
+    noting.absent(90)
+    assert len(noting.warnings()) == 3
+
+
 def test_field_of_items_that_is_rare_from_the_beginning_is_not_told_though_its_first_window_has_few(
     noting: Noting,
 ) -> None:
