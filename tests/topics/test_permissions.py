@@ -22,9 +22,11 @@ from millstream.topics.lag import LagReader
 from millstream.topics.local.ports import free_ports
 from millstream.topics.records import RecordReader, RecordWriter
 from millstream.topics.since_reader import SinceReader
+from tests.broker.choice import Broker
 from tests.broker.clients import create_topic, produce, wait_until
 from tests.broker.maven import MavenKafka, missing_for_maven
 from tests.pipeline.pipeline_files import SMALL, load
+from tests.producers.orders import echo_service
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -161,3 +163,36 @@ def test_topics_that_were_created_and_may_not_be_seen_are_told(
     assert cli.run(["topics", "create", str(pipeline.path), "--partitions", "1"]) == 1
     said = capsys.readouterr().out
     assert said.count("created, but this user may not see it: grant DESCRIBE on it") == 3
+
+
+def test_check_names_the_permissions_that_a_worker_lacks(
+    guarded: GuardedKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = echo_service(tmp_path, Broker(guarded.bootstrap, durable=True, kind="maven"))
+    document = yaml.safe_load(service.file.read_text(encoding="utf-8"))
+    client = dict(guarded.client)
+    document["kafka"] = {"bootstrap": client.pop("bootstrap.servers"), "client": client}
+    service.file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    outputs = service.output, service.letters
+    needed = [(topic, AclOperation.READ) for topic in service.inputs] + [
+        (topic, AclOperation.WRITE) for topic in outputs
+    ]
+    for topic, _ in needed:
+        guarded.grant(ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+        guarded.grant(ResourceType.TOPIC, topic, AclOperation.DESCRIBE_CONFIGS)
+
+    def lacking() -> str:
+        code, said = cli.run(["check", str(service.file)]), capsys.readouterr()
+        assert code == bool(said.err)
+        return said.err
+
+    said = lacking()
+    for topic, operation in needed:
+        assert f"{operation.name} on topic {topic}" in said
+        guarded.grant(ResourceType.TOPIC, topic, operation)
+    wait_until(lambda: "on topic" not in lacking(), 30, "the permissions on topics")
+    assert f"lacks permissions on 127.0.0.1:{guarded.guarded}: READ on group {service.group}. Grant them" in lacking()
+    guarded.grant(ResourceType.GROUP, service.group, AclOperation.DESCRIBE)
+    wait_until(lambda: "READ on group" in lacking(), 30, "the permission to describe the group")
+    guarded.grant(ResourceType.GROUP, service.group, AclOperation.READ)
+    wait_until(lambda: not lacking(), 30, "no complaint")
