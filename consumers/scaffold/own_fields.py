@@ -20,7 +20,7 @@ TIME_NAMES = (
     "created_at",
 )  # and names that end in _at or _time
 _UNIT = re.compile("_(s|ms|us)$")
-_MAX_NAMED = 3  # fields that are named as possible IDs
+_MAX_NAMED = 3  # fields that are named as possible IDs or times
 
 
 def event_id_of(found: Mapping[str, Found], events: int) -> FieldGuess | None:
@@ -82,6 +82,11 @@ def event_time_of(found: Mapping[str, Found], events: int) -> FieldGuess | None:
     only = "" if fitting else ", and no other field's do"
     why = f"its values look like {best.time_format}{only}"
     others = [differing_times(best)] if best.differing else []
+    rivals = [one.path for one in found.values() if one.time_format and one is not best and not is_id(one.path)]
+    if rivals:
+        others.append(
+            f"other fields have times, too: {first_of(rivals, _MAX_NAMED)}. Take the one that says when the event happened"
+        )
     if best.events < events:
         others.append(f"{events - best.events} of {events} events lack it, and their time is that of their records")
     return FieldGuess({"field": best.path, "format": best.time_format}, "; ".join([why, *others, *malformed(best)]))

@@ -1143,6 +1143,18 @@ def test_only_field_with_times_as_text_is_the_events_time_whatever_its_name(tmp_
     assert (pipeline["input"]["event_time"], pipeline["input"]["event_time_format"]) == ("at", "iso8601")
 
 
+def test_other_fields_with_times_are_named_beside_the_one_that_is_taken(tmp_path: Path) -> None:
+    file = model(tmp_path / "m.onnx", [("X", TensorProto.FLOAT, [1])])
+    at = "2026-11-01T10:00:00Z"
+    events = [{"id": f"e{number}", "n": number, "geschehen": at, "user": {"created_at": at}} for number in range(5)]
+    folder = tmp_path / "rivals"
+    made(folder, "--model", file, "--sample", write_events(tmp_path, events))
+    [line] = [
+        line for line in (folder / "pipeline.yaml").read_text().splitlines() if "event_time: user.created_at" in line
+    ]
+    assert "other fields have times, too: geschehen. Take the one that says when the event happened" in line
+
+
 def test_of_several_fields_with_times_as_text_none_is_guessed(tmp_path: Path) -> None:
     file = model(tmp_path / "m.onnx", [("X", TensorProto.FLOAT, [1])])
     at = "2026-11-01T10:00:00Z"
