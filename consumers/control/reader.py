@@ -14,7 +14,7 @@ from millstream.consumers.control.state import ControlState, Decode, Seen
 from millstream.schemas.errors import SchemaUnavailable
 from millstream.topics.client_log import client_log
 from millstream.topics.quick_connect import QUICK_CONNECT
-from millstream.topics.records import ANSWER_TIMEOUT, PASSING_ERRORS, bounds
+from millstream.topics.records import ANSWER_TIMEOUT, PASSING_ERRORS, bounds, unreadable
 from millstream.topics.unreachable import LEADERLESS_ERRORS, unreachable
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class ControlReader:
                     return True  # what else came is of the old position
             elif error.code() != KafkaError._PARTITION_EOF:
                 if error.code() not in PASSING_ERRORS:
-                    self._note(f"topic {self._topic} can't be read: {error.str()}")
+                    self._note(str(unreadable(self._topic, error)).rstrip("."))
                 continue
             else:
                 self._known, self._checking = 0, False
@@ -248,4 +248,4 @@ class ControlReader:
         )
 
     def _refused(self, error: KafkaError) -> ControlTopicError:
-        return ControlTopicError(f"topic {self._topic} (rollout) can't be read: {error.str()}.")
+        return ControlTopicError(str(unreadable(f"{self._topic} (rollout)", error)))

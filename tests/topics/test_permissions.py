@@ -16,6 +16,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from millstream.consumers.cli import main as cli
+from millstream.consumers.control.errors import ControlTopicError
+from millstream.consumers.control.reader import ControlReader
 from millstream.topics import admin
 from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.lag import LagReader
@@ -25,6 +27,7 @@ from millstream.topics.since_reader import SinceReader
 from tests.broker.choice import Broker
 from tests.broker.clients import create_topic, produce, wait_until
 from tests.broker.maven import MavenKafka, missing_for_maven
+from tests.consumers.control.topic_in_memory import PIPELINE, decode
 from tests.pipeline.pipeline_files import SMALL, load
 from tests.producers.orders import echo_service
 
@@ -119,6 +122,17 @@ def test_reader_that_may_not_read_is_told_the_permission(guarded: GuardedKafka, 
                 return True
 
         wait_until(refused, 30, "the refusal")
+
+
+def test_reader_of_the_control_topic_that_may_not_read_is_told_the_permission(
+    guarded: GuardedKafka, topic: str
+) -> None:
+    guarded.grant(ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+    with (
+        ControlReader(guarded.client, topic, PIPELINE, decode) as reader,
+        pytest.raises(ControlTopicError, match=r"can't be read: .*[Aa]uthorization failed\. Grant READ on it"),
+    ):
+        reader.read_to_end()
 
 
 def test_writer_that_may_not_write_is_told_the_permission(guarded: GuardedKafka, topic: str) -> None:
