@@ -153,15 +153,19 @@ def _filled_by(one: Found, entry: ModelInput, options: dict[str, Any], reasons: 
 
 
 def _padded_list(entry: ModelInput, found: Mapping[str, Found], events: int) -> InputGuess | None:
-    """An input of fixed length that a list of varying length fills: that of its name, or the only one. None if fields could."""
+    """An input of fixed length that a list of varying length fills: that of its name, or the only one.
+
+    None if there are as many fields that could, or, beside a list with another name, more fields than it has items.
+    """
     width = width_of(entry)
     if width is None or entry.shape != (width,) or entry.dtype in {"string", "bool"}:
         return None
-    if sum(not one.is_list and fits(one, entry.dtype) for one in found.values()) >= width:
+    fields = sum(not one.is_list and fits(one, entry.dtype) for one in found.values())
+    if fields >= width:
         return None
     lists = [one for one in found.values() if one.is_list and _items_fit(one, entry.dtype) and one.lengths]
     lists = [one for one in lists if 1 < max(one.lengths) <= width]
-    named = _named(entry.tensor, lists) or (lists[0] if len(lists) == 1 else None)
+    named = _named(entry.tensor, lists) or (lists[0] if len(lists) == 1 and max(lists[0].lengths) >= fields else None)
     if named is None:
         return None
     longest = counted(max(named.lengths), "item")

@@ -1,12 +1,15 @@
-"""Inputs whose names say what fills them: a part of a time, a mask, the tokens of a text. Pure."""
+"""Inputs whose names say what fills them: a part of a time, an item of a list, a mask, the tokens of a text. Pure."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
-from millstream.consumers.scaffold.element import MISSING, differing_times, is_index, lacking, malformed
+from millstream.consumers.scaffold.element import MISSING, differing_times, element, is_index, lacking, malformed
 from millstream.consumers.scaffold.guesses import DEFAULT_MAX_LENGTH, FieldGuess, InputGuess
 from millstream.consumers.scaffold.model_file import ModelInput
+from millstream.consumers.scaffold.open_inputs import fits, related
 from millstream.consumers.scaffold.own_fields import is_id, squeezed
 from millstream.consumers.scaffold.survey import Found
 from millstream.inference.mapping import PLACEHOLDER
@@ -20,6 +23,7 @@ _TIME_PARTS = {
     "dayofmonth": "day",
 }
 """Names of inputs, without case and separators -> the part of a time that they have, see `inference.times`."""
+_NUMBERED = re.compile(r"(.*[^\d_])_?(\d{1,3})")
 _TOKENS = {"inputids", "tokenids", "tokens"}  # names of inputs, without case and separators
 _TOKENIZER = "tokenizer.json"
 _TOKEN_TYPES = {"tokentypeids", "segmentids"}
@@ -43,7 +47,12 @@ def by_name(
         events: how many there are.
         preferred: paths of the event's ID and time.
     """
-    return _part_of_time(entry, found, events, preferred) or _mask(entry, inputs) or _tokens(entry, free, events)
+    return (
+        _part_of_time(entry, found, events, preferred)
+        or _item(entry, inputs, free, events)
+        or _mask(entry, inputs)
+        or _tokens(entry, free, events)
+    )
 
 
 def _part_of_time(
@@ -62,6 +71,31 @@ def _part_of_time(
         why.append(lacking(one, options["missing"], events))
     why += [differing_times(one)] if one.differing else []
     why += malformed(one)
+    return InputGuess(entry.tensor, entry.dtype, [FieldGuess(options, "; ".join(why))], shape_of(entry))
+
+
+def _item(entry: ModelInput, inputs: Sequence[ModelInput], free: Sequence[Found], events: int) -> InputGuess | None:
+    """An input that is called as a list with a number behind it, such as usage_0: it is an item of the list.
+
+    The numbers of all inputs of this name must be those of the list's items, counted from 0 or from 1.
+    """
+    own = _NUMBERED.fullmatch(entry.tensor)
+    if own is None or width_of(entry) != 1:
+        return None
+    numbered = [match for each in inputs if (match := _NUMBERED.fullmatch(each.tensor)) and match[1] == own[1]]
+    numbers = sorted(int(match[2]) for match in numbered)
+    lists = [one for one in free if one.is_list and fits(one, entry.dtype) and related(own[1], one)]
+    if len(lists) != 1 or numbers[0] > 1 or numbers != [*range(numbers[0], numbers[0] + max(lists[0].lengths))]:
+        return None
+    [items], item = lists, int(own[2]) - numbers[0]
+    path = items.path.replace("[]", f"[{item}]")
+    there = sum(count for length, count in items.lengths.items() if length > item)
+    guess = element(replace(items, path=path, events=there, is_list=False), entry.dtype, events)
+    why = [f"the input is called as the item {item} of this list, counted from 0", *filter(None, [guess.why])]
+    options = guess.options
+    if items.with_nulls and "missing" not in options:
+        options |= {"missing": MISSING[entry.dtype]}
+        why.append(lacking(items, options["missing"], events))
     return InputGuess(entry.tensor, entry.dtype, [FieldGuess(options, "; ".join(why))], shape_of(entry))
 
 

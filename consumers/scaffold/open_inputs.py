@@ -33,6 +33,7 @@ def with_hints(
     left = [_single(one) for one in found if one.time_format or one.path not in used]
     alone = [entry for entry in guessed if entry.fields == [OPEN] and not entry.is_list]
     made = []
+    said: dict[str, str] = {}  # what could fill an input -> the first one of which it is said
     for entry in guessed:
         fitting = [*likely(entry.dtype, free, events), *_items_alike(entry, free)]
         if [entry] == alone and len(fitting) == 1 and not fitting[0].is_list:
@@ -41,8 +42,25 @@ def with_hints(
             made.append(replace(entry, fields=[FieldGuess(guess.options, why)]))
         else:
             fitting.sort(key=lambda one: _distance(entry.tensor, one))
-            made.append(_hinted(entry, fitting[:MAX_HINTS], left, events))
+            made.append(_once(_hinted(entry, fitting[:MAX_HINTS], left, events), said))
     return made
+
+
+def _once(entry: InputGuess, said: dict[str, str]) -> InputGuess:
+    """The guess, which refers to an input before it if it would say the same. `said`: what -> of which input."""
+    if (
+        len(entry.fields) != 1
+        or entry.is_list
+        or not (why := entry.fields[0].why)
+        or entry.fields[0] != replace(OPEN, why=why)
+    ):
+        return entry
+    first = said.setdefault(why, entry.tensor)
+    if first == entry.tensor:
+        return entry
+    return replace(
+        entry, fields=[replace(OPEN, why=f"name the field that fills this input: the same fit as for input {first}")]
+    )
 
 
 def likely(dtype: str, free: Sequence[Found], events: int) -> list[Found]:

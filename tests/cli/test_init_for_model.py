@@ -342,6 +342,40 @@ def test_list_of_varying_length_is_padded_for_an_input_of_fixed_length(tmp_path:
     assert cli.run(["predict", str(tmp_path / "fixed"), str(file)]) == 0
 
 
+def test_numbered_inputs_are_the_items_of_the_list_with_their_name(tmp_path: Path) -> None:
+    events = [{"id": f"c{number}", "usageGb": [1.5, None if number == 3 else 2.5, 0.5]} for number in range(12)]
+    inputs = [(f"usage_{number}", TensorProto.FLOAT, [1]) for number in (1, 2, 3)]
+    sample = write_events(tmp_path, events)
+    _, config = made(tmp_path / "items", "--model", model(tmp_path / "m.onnx", inputs), "--sample", sample)
+    fields = [entry["fields"][0] for entry in config["inputs"]]
+    assert fields == [{"field": f"usageGb[{item}]", "missing": "nan"} for item in range(3)]
+    assert cli.run(["predict", str(tmp_path / "items"), str(sample)]) == 0
+
+
+def test_list_of_other_length_than_the_numbered_inputs_is_not_taken(tmp_path: Path) -> None:
+    events = [{"id": f"c{number}", "usageGb": [1.5] * 5, "other": 1.5} for number in range(12)]
+    config = unsure(tmp_path, [(f"usage_{number}", TensorProto.FLOAT, [1]) for number in range(3)], events)
+    assert config.count("TODO") == 3
+
+
+def test_what_fits_several_inputs_is_said_once(tmp_path: Path) -> None:
+    events = [{"id": f"c{number}", "width": number, "height": 1.5 * number} for number in range(12)]
+    config = unsure(tmp_path, [(name, TensorProto.FLOAT, [1]) for name in ("alpha", "beta", "gamma")], events)
+    assert config.count("TODO") == 3
+    assert config.count("These fit: width, height") == 1
+    assert config.count("name the field that fills this input: the same fit as for input alpha") == 2
+
+
+def test_short_list_with_another_name_fills_no_input_for_which_more_fields_fit(tmp_path: Path) -> None:
+    events = [
+        {"id": f"c{number}", "a": number, "b": 1.5 * number, "c": number % 5, "scores": [0.5] * (number % 3)}
+        for number in range(12)
+    ]
+    config = unsure(tmp_path, [("features", TensorProto.FLOAT, [4])], events)
+    assert "scores[]" not in config
+    assert config.count("TODO") == 1
+
+
 def test_fields_that_fill_an_input_are_preferred_to_a_short_list(tmp_path: Path) -> None:
     events = [{"a": 1.5, "b": number, "last": [0.5] * (number % 3)} for number in range(12)]
     file = tmp_path / "both.jsonl"
@@ -861,10 +895,13 @@ def test_first_item_of_a_list_is_named_for_an_input_with_a_word_of_its_name(
     ]
     unsure(tmp_path, inputs, events)
     said = capsys.readouterr().out
-    for tensor in ("first_temp", "lastTemp"):
-        [line] = [line for line in said.splitlines() if line.startswith(f"- input {tensor}, field TODO")]
-        assert 'These fit: {field: "scans[0].temp_c", missing: nan}, stay, size. With options, these fit, too: ' in line
-        assert line.count("temp_c") == 1
+    first, last = (line for line in said.splitlines() if ", field TODO" in line)
+    assert first.startswith("- input first_temp")
+    assert 'These fit: {field: "scans[0].temp_c", missing: nan}, stay, size. With options, these fit, too: ' in first
+    assert first.count("temp_c") == 1
+    assert last.endswith(
+        "input lastTemp, field TODO: name the field that fills this input: the same fit as for input first_temp"
+    )
 
 
 def test_texts_that_are_no_feature_are_listed_with_the_reason(
