@@ -34,6 +34,10 @@ _ONE_FORM = (
     "No mapping takes both. If all events have the other form, change `time`; otherwise let the producer send one "
     "(`millstream docs models#times`)."
 )
+_SCHEMAS_DIFFER = (
+    "The producer writes with a schema that the workers' schema can't read. `millstream docs registry#when-schemas-change` says "
+    "for each change what to do. After that, restart the workers; then dead letters can be replayed."
+)
 _INT64_END = 2.0**63
 _IF_TIME = " It can't stand beside `time`: a time has one form in all events (`millstream docs models#times`)."
 
@@ -57,6 +61,8 @@ def advice_on(pipeline: Pipeline, signature: Signature | None, reason: str, erro
             f"{absent['path']}: {there}`missing:` beside the field replaces an absent or null value "
             "(`millstream docs models`)."
         )
+    if reason == "schema_incompatible":
+        return _SCHEMAS_DIFFER
     return _on_type(pipeline, signature, reason, error, event)
 
 

@@ -5,7 +5,7 @@ varint that is too long for its type, a negative index of a union or an enum, a 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
@@ -16,9 +16,11 @@ from fastavro.read import SchemaResolutionError
 
 from millstream.schemas.avro.map_entries import has_maps, with_maps
 from millstream.schemas.avro.sources import Source
+from millstream.schemas.avro.types import nullable
 from millstream.schemas.column import Column, column_of
 from millstream.schemas.decoded import BadRecord, Decoded
 from millstream.schemas.errors import Unreadable
+from millstream.schemas.store import AvroType
 from millstream.schemas.table import Table
 from millstream.schemas.wire import HEAD_BYTES
 
@@ -125,12 +127,50 @@ class RecordReader:
         return found
 
     def _misfitting_field(self, value: bytes) -> str:
-        for entry in self.reader["fields"]:
+        found = self._find_misfit(value, self.reader, lambda record: record)
+        return "" if found is None else f"field '{found[0]}': {misfit(found[1])}"
+
+    def _find_misfit(
+        self, value: bytes, record: dict[str, Any], reader_with: Callable[[dict[str, Any]], Any]
+    ) -> tuple[str, SchemaResolutionError] | None:
+        """The path of the innermost field that doesn't fit, and what fastavro says of it; None: each field fits.
+
+        Args:
+            value: of the whole record.
+            record: a record in the reader schema.
+            reader_with: makes the reader schema with another record in its place.
+        """
+        for entry in record["fields"]:
+            alone = record | {"fields": [entry]}
             try:
-                fastavro.schemaless_reader(BytesIO(value[HEAD_BYTES:]), self.writer, self.reader | {"fields": [entry]})
+                fastavro.schemaless_reader(BytesIO(value[HEAD_BYTES:]), self.writer, reader_with(alone))
             except SchemaResolutionError as own:
-                return f"field '{entry['name']}': {misfit(own)}"
-        return ""
+                inner, within, mark = _record_in(entry["type"])
+                deeper = inner and self._find_misfit(
+                    value,
+                    inner,
+                    lambda part: reader_with(record | {"fields": [entry | {"type": within(part)}]}),  # noqa: B023
+                )
+                return (f"{entry['name']}{mark}.{deeper[0]}", deeper[1]) if deeper else (entry["name"], own)
+        return None
+
+
+def _record_in(tree: AvroType) -> tuple[dict[str, Any] | None, Callable[[AvroType], AvroType], str]:
+    """The record that a type is, or that its items or its values other than null are.
+
+    Returns:
+        the record, or None; a function that makes the type with another record in its place; `[]` for the items of a list.
+    """
+    inner, is_nullable = nullable(tree)
+    if is_nullable:
+        record, within, mark = _record_in(inner)
+        return record, lambda part: [branch if branch == "null" else within(part) for branch in tree], mark
+    if not isinstance(tree, dict):
+        return None, lambda part: part, ""
+    if tree["type"] == "array":
+        record, within, mark = _record_in(tree["items"])
+        return record, lambda part: tree | {"items": within(part)}, f"[]{mark}"
+    return (tree if tree["type"] == "record" else None), lambda part: part, ""
 
 
 def misfit(error: SchemaResolutionError) -> str:

@@ -320,6 +320,17 @@ def test_letter_of_a_value_of_another_type_names_the_option_that_takes_it(kafka:
     assert "\nadvice       x: `type: any` beside the field takes numbers, true and false, also as text" in shown
 
 
+def test_letter_of_an_event_whose_schema_differs_says_where_the_changes_of_schemas_are(
+    kafka: Broker, tmp_path: Path
+) -> None:
+    service = vector_service(tmp_path, kafka)
+    error = "a record of schema 7 can't be read with schema 8: field 'x': it is written as long, and the reader schema wants int"
+    write_letters(kafka.bootstrap, service.letters, [a_letter(error=error, reason="schema_incompatible")])
+    shown = millstream_here("dead-letters", "show", service.file, "0@0").stdout
+    assert "\nadvice       The producer writes with a schema that the workers' schema can't read" in shown
+    assert "`millstream docs registry#when-schemas-change`" in shown
+
+
 def test_letters_of_other_scripts_are_shown_as_they_are(kafka: Broker, tmp_path: Path) -> None:
     service = python_service(tmp_path, kafka, "return {'y': inputs['x']}", input={"format": "json", "event_id": "id"})
     value = '{"id": "a", "city": "Z\u00fcrich \u6771\u4eac \u202e"}'.encode()

@@ -350,25 +350,44 @@ def test_nested_null_that_the_reader_does_not_allow_is_incompatible() -> None:
 
 NESTED = record(("a", "int"), name="Inner")
 LACKING = record(("a", "int"), ("d", "string"), name="Inner")
+
+
+def of_type(inner: AvroType) -> AvroType:
+    """A record with a field `b` of this type."""
+    return record(("a", "int"), ("b", inner), name="Inner")
+
+
 LONGS, INTS = ({"type": "array", "items": items} for items in ("long", "int"))
 
 
 @pytest.mark.parametrize(
     ("written_as", "wanted", "value", "says"),
     [
-        ("string", "int", "a", " is written as string, and the reader schema wants int"),
+        ("string", "int", "a", "x': it is written as string, and the reader schema wants int"),
         (
             ["null", "double"],
             ["null", "float"],
             0.1,
-            " is written as null or double, and the reader schema wants null or float",
+            "x': it is written as null or double, and the reader schema wants null or float",
         ),
-        (NESTED, LACKING, {"a": 1}, "s record Inner lacks 'd', for which the reader schema has no default"),
+        (NESTED, LACKING, {"a": 1}, "x.d': its record Inner lacks 'd', for which the reader schema has no default"),
         (
             LONGS,
             INTS,
             [1],
-            ' is written as {"type": "array", "items": "long"}, and the reader schema wants {"type": "array"',
+            """x': it is written as {"type": "array", "items": "long"}, and the reader schema wants {"type": "array\"""",
+        ),
+        (
+            ["null", of_type(["null", "long"])],
+            ["null", of_type(["null", "int"])],
+            {"a": 1, "b": 2},
+            "x.b': it is written as null or long, and the reader schema wants null or int",
+        ),
+        (
+            {"type": "array", "items": of_type("long")},
+            {"type": "array", "items": of_type("int")},
+            [{"a": 1, "b": 2}],
+            "x[].b': it is written as long, and the reader schema wants int",
         ),
     ],
 )
@@ -380,7 +399,7 @@ def test_field_that_the_reader_schema_does_not_take_is_named(
     found = decoder(old, new).decode(written(Schema(WRITER_ID, "", old), rows))
     assert [bad.reason for bad in found.bad] == ["schema_incompatible"] * 3
     for bad in found.bad:
-        assert f"a record of schema 7 'writer' can't be read with schema 8 'reader': field 'x': it{says}" in bad.error
+        assert f"a record of schema 7 'writer' can't be read with schema 8 'reader': field '{says}" in bad.error
 
 
 def test_schema_that_comes_later_is_found_then() -> None:
