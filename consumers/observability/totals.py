@@ -38,11 +38,12 @@ _BY_FIELD = {
 """Counts with a field in place of a reason."""
 _UNDONE = "read again or left to other workers"
 """Events whose result was not written: an abort or a rebalance dropped it, or the worker ended before it."""
-_RESULTS = ("predicted", "dead letters", "skipped", "tombstones")
+_RESULTS = ("predicted", "dead letters", "skipped")
 _ORDER = (
     "events read",
     *_RESULTS,
     _UNDONE,
+    "tombstones",
     "compared by shadows",
     "comparisons with an error of the shadow",
     "not compared by shadows",
@@ -78,6 +79,7 @@ class Totals:
             for sample in family.samples:
                 if (word := words.get(sample.name)) is not None:
                     exact[word, _reason(word, sample.labels)] += sample.value
+        exact["events read", ""] -= exact["tombstones", ""]  # the metric counts records, and a tombstone is no event
         exact["compared by shadows", ""] -= exact["not compared by shadows", "undelivered"]
         if predicts:
             results = sum(count for (word, _), count in exact.items() if word in _RESULTS)
