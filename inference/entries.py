@@ -28,13 +28,21 @@ def read_entries(given: Entries, folder: Path, place: str, *, empty_text: bool =
         return _checked(
             _lines(file_beside(given, folder, place), place), place, "line", advice=_AS_LIST if empty_text else ""
         )
-    for entry in given:
+    for number, entry in enumerate(given, start=1):
         if isinstance(entry, bool) or not isinstance(entry, str | int):
-            advice = "Put a text such as no in quotes."
-            if isinstance(entry, float) and entry.is_integer():
-                advice = f"Write {int(entry)}: pandas makes floats of whole numbers where one is missing, but events have these."
-            raise ModelConfigError(f"{place}: expected texts or whole numbers, found {shown(entry)}. {advice}")
+            raise ModelConfigError(
+                f"{place}: expected texts or whole numbers, found {shown(entry)} at entry {number}. {_advice(entry)}"
+            )
     return _checked([str(entry) for entry in given], place, "entry", empty_text=empty_text)
+
+
+def _advice(entry: object) -> str:
+    """What to write in place of an entry that is neither a text nor a whole number."""
+    if isinstance(entry, float) and entry.is_integer():
+        return f"Write {int(entry)}: pandas makes floats of whole numbers where one is missing, but events have these."
+    if isinstance(entry, dict) and len(entry) == 1:
+        return "A text with a colon in it needs quotes."
+    return "Put a text such as no in quotes."
 
 
 def file_beside(name: str, folder: Path, place: str) -> Path:

@@ -1,9 +1,10 @@
 """Turns the `inputs` and `outputs` of a config.yaml, and the fields that a pipeline file maps to them, into a signature."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from millstream.inference.config_file import ConfigFile
 from millstream.inference.config_sections import Config, InputMapping, OutputMapping
@@ -15,6 +16,7 @@ from millstream.inference.tensor_inputs import Place, listed, tensor_input
 from millstream.inference.times import Time
 from millstream.schemas.wording import meant
 
+Made = TypeVar("Made")
 PLACEHOLDER = "TODO"  # in files that Millstream writes, for what the user must fill in
 MAX_VALUES = 2**28  # of a batch in one tensor: 1 GiB as float32
 
@@ -41,22 +43,35 @@ def signature_of(config: Config, fields: Fields, mapped_at: Place, written: Conf
     _refuse_doubles("inputs", "tensor", tensors, written)
     _refuse_doubles("outputs", "output", [entry.name or entry.tensor for entry in config.outputs], written)
     max_length = _max_length(config, written)
-    mapped = (
-        _overridden(entry, fields[entry.tensor], max_length, mapped_at, written.path)
+    making_inputs = [
+        partial(_overridden, entry, fields[entry.tensor], max_length, mapped_at, written.path)
         if entry.tensor in fields
-        else tensor_input(entry, max_length, partial(written.at, "inputs", index), written.path.parent)
+        else partial(tensor_input, entry, max_length, partial(written.at, "inputs", index), written.path.parent)
         for index, entry in enumerate(config.inputs)
-    )
+    ]
+    making_outputs = [
+        partial(_output, entry, partial(written.at, "outputs", at), written) for at, entry in enumerate(config.outputs)
+    ]
+    mistakes: list[str] = []
+    mapped, outputs = list(_made(making_inputs, mistakes)), tuple(_made(making_outputs, mistakes))
+    if mistakes:
+        raise ModelConfigError("\n".join(mistakes))
     inputs = tuple(replace(entry, line=written.lines.get(("inputs", index), 0)) for index, entry in enumerate(mapped))
-    outputs = tuple(
-        _output(entry, partial(written.at, "outputs", at), written) for at, entry in enumerate(config.outputs)
-    )
     _refuse_placeholders(inputs, fields, mapped_at, written)
     signature = Signature(inputs, outputs)
     _refuse_enormous(signature, config.batch_sizes, written)
     _refuse_two_types(signature, written)
     _check_token_types(signature, written)
     return signature
+
+
+def _made(making: Iterable[Callable[[], Made]], mistakes: list[str]) -> Iterator[Made]:
+    """What these functions return. `mistakes` gets the message of each that raises ModelConfigError."""
+    for make in making:
+        try:
+            yield make()
+        except ModelConfigError as error:
+            mistakes.append(str(error))
 
 
 def _refuse_placeholders(inputs: Sequence[TensorInput], fields: Fields, mapped_at: Place, written: ConfigFile) -> None:

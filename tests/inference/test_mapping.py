@@ -194,7 +194,11 @@ def test_path_with_brackets_inside_brackets_needs_quotes(tmp_path: Path, path: s
         ("{field: f, vocabulary: []}", r"fields\[0\].vocabulary: expected at least one entry, found none"),
         (
             "{field: f, vocabulary: [no]}",
-            r"vocabulary: expected texts or whole numbers, found false. Put a text such as no",
+            r"vocabulary: expected texts or whole numbers, found false at entry 1. Put a text such as no",
+        ),
+        (
+            "{field: f, vocabulary: [a, b: c]}",
+            r"vocabulary: expected texts or whole numbers, found a mapping at entry 2. A text with a colon in it needs quotes",
         ),
         (
             "{field: f, vocabulary: [a, b, a]}",
@@ -273,6 +277,18 @@ def test_wrong_option_of_a_field_is_told_with_its_place(tmp_path: Path, entry: s
 def test_option_that_does_not_fit_the_tensor_is_told(tmp_path: Path, entry: str, says: str) -> None:
     with pytest.raises(ModelConfigError, match=says):
         signature_of(tmp_path, f"{{tensor: x, {entry}}}")
+
+
+def test_mistakes_of_several_inputs_and_outputs_are_told_together(tmp_path: Path) -> None:
+    inputs = (
+        "inputs:\n  - {tensor: x, fields: [{field: f, vocabulary: []}], dtype: int64}\n"
+        "  - {tensor: y, fields: [{field: f, missing: true}], dtype: int64}\n"
+    )
+    put(tmp_path, f"{inputs}outputs:\n  - {{tensor: p, classes: [no]}}\n")
+    with pytest.raises(ModelConfigError) as refused:
+        load_version(tmp_path, "late")
+    places = [line.partition(": ")[2].partition(": ")[0] for line in str(refused.value).splitlines()]
+    assert places == ["inputs[0].fields[0].vocabulary", "inputs[1].fields[0].missing", "outputs[0].classes"]
 
 
 def test_link_that_leads_out_of_the_models_folder_is_refused(tmp_path: Path) -> None:
