@@ -25,6 +25,8 @@ from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable
 
 SAME, DIFFERENT = 0, 1
+CHANGE_OVER = "change over from one to the other while they run"
+RESTART = "don't change over while they run: restart them (`millstream docs reload#what-must-stay-the-same`)"
 SERVER_TIMEOUT = 60.0  # seconds that a model's server or the schema registry may be away
 
 
@@ -61,6 +63,7 @@ def compare_versions(pipeline: Pipeline, args: argparse.Namespace) -> int:
     else:
         print(f"model     {old.name}: version {old.version} -> version {new.version}")
         print("\n".join(map(str, found)) if found else "same      no difference found")
+        print(f"workers   {RESTART if any(each.breaks for each in found) else CHANGE_OVER}")
         if args.file is None:
             print("files     not loaded: with `--events FILE`, both versions run, and their outputs are compared")
     return DIFFERENT if any(each.breaks for each in found) else SAME

@@ -20,6 +20,7 @@ from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.models.versions import Known, known_version, known_versions, signature_lines
 from millstream.consumers.worker.plan import check_answers, make_plan
 from millstream.inference.errors import ModelRejected
+from millstream.inference.repository import NAME_VERSION
 from millstream.pipeline.pipeline import Pipeline
 
 PIPED_WIDTH = 1000  # columns of output that doesn't go to a terminal: one line per version, for `grep`
@@ -61,6 +62,8 @@ def _list(pipeline: Pipeline, args: argparse.Namespace) -> int:
         cells = (size, (known.digest or "-")[:12], str(known.folder or "-"))
         table.add_row(str(known.version), ", ".join(known.aliases) or "-", *cells, *serving)
     Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(table)
+    if pipeline.models is None and pipeline.wanted_version is None and len(versions) > 1:
+        print(f"{pipeline.path.name} names none of them: {NAME_VERSION.format(version=versions[-1].version)}")
     for worker, refusal in _refused(pipeline, workers):
         print(f"worker {worker} doesn't change over ({refusal.reason}): {refusal.error}")
     _tell_unknown(workers)

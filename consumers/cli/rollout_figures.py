@@ -76,7 +76,9 @@ def idle_of(published: Evaluations | str, now: int) -> StepFigures | None:
 
 def idle_lines(found: StepFigures | None, now: int) -> list[str]:
     """As `idle_of`, for people."""
-    return [] if found is None else [printable(f"next      {note} ({ago(now - found.now)})") for note in found.notes]
+    return (
+        [] if found is None else [printable(f"next      {note} (said {ago(now - found.now)})") for note in found.notes]
+    )
 
 
 def mode_lines(pipeline: Pipeline, found: StepFigures | str | None, record: RolloutRecord | None) -> list[str]:
@@ -110,7 +112,8 @@ def figure_lines(found: StepFigures | str, record: RolloutRecord, now: int) -> l
         # A manual rollout needs no autopilot.
         return [] if record.state in ENDED or record.strategy == "manual" else [printable(f"evaluated {found}")]
     lines = [evaluated_text(found, record, now)]
-    lines += [f"found     {note}" for note in found.notes]
+    before = "before the rollout ended: " if record.state in ENDED else ""
+    lines += [f"found     {before}{note}" for note in found.notes]
     lines.append(
         f"so far    {_labels(found)}; {found.unmatured_share:.0%} of the events are not mature; {found.behind:,} records unread"
     )

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from typing import cast
 
+from millstream.consumers.cli.rollout_words import OTHER_INPUTS
 from millstream.consumers.control.errors import CommandRefusedError
 from millstream.consumers.control.topic import rollout_of
 from millstream.consumers.models.pipeline_models import PipelineModels
@@ -130,7 +131,8 @@ def _refuse_unfit(baseline: ModelVersion, version: ModelVersion) -> None:
         )
     if (said := misfit(baseline, version, OTHER)) is not None:
         raise CommandRefusedError(
-            f"{said} Both versions of a rollout answer in the same worker, so they must fit each other."
+            f"{said} Both versions of a rollout answer in the same worker, so they must fit each other. To let one take the "
+            f"place of the other without a rollout: {OTHER_INPUTS}."
         )
 
 

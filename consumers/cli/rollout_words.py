@@ -34,6 +34,7 @@ from millstream.schemas.wording import counted
 PIPED_WIDTH: Final = 1000  # columns of output that doesn't go to a terminal: one line per change, for `grep`
 MOST_REASON: Final = 160  # characters in the history: one sentence, as autopilot writes it
 _WAITING: Final = ("paused", "awaiting_approval")  # states that begin in the middle of a step
+OTHER_INPUTS: Final = "`millstream docs rollouts#a-version-with-other-inputs`"
 DELETED: Final = "the record was deleted: the pipeline file's version answers"
 
 
@@ -377,7 +378,8 @@ def file_notes(pipeline: Pipeline, record: RolloutRecord) -> list[str]:
     # The file counts again if the topic is deleted, or is another one.
     return [
         f"note      {pipeline.at('model', 'version')} is {wanted}, but workers follow the rollout's record: version "
-        f"{baseline.version}. Write {baseline.version} there{also}; {restart}{verdict}"
+        f"{baseline.version}. Write {baseline.version} there{also}; {restart}{verdict}. To let version {wanted} answer, start a "
+        f"rollout; if its inputs or outputs differ: {OTHER_INPUTS}"
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from millstream.consumers.cli import main as cli
+from millstream.consumers.cli.model_differences import CHANGE_OVER, RESTART
 from millstream.consumers.cli.serving import Refusal, refusals, served
 from millstream.consumers.demo.example import example_folder
 from millstream.inference.sources.checksums import digest_of, sums_of
@@ -21,7 +23,6 @@ from tests.inference.sources.places import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
 EVENTS = str(example_folder() / "events.jsonl")
@@ -72,6 +73,18 @@ def test_list_names_versions_aliases_and_sizes(
     place = ["in", "the", "cache"] if remote else ["folder"]
     assert lines[0].split() == ["version", "aliases", "size", "checksum", *place]
     assert lines[1].startswith("1        champion, old  ")
+    assert not any("names none" in line for line in lines)
+
+
+def test_list_says_that_the_pipeline_file_names_none_of_several_versions(
+    pipeline: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Path(pipeline)
+    document = yaml.safe_load(file.read_text("utf-8"))
+    del document["model"]["version"]
+    file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    assert cli.run(["models", "list", pipeline]) == 0
+    assert f"\n{file.name} names none of them: write `version: 2` under `model:`\n" in capsys.readouterr().out
 
 
 def test_list_names_a_missing_version_of_an_alias_and_needs_no_checksums(
@@ -187,7 +200,10 @@ def test_diff_of_equal_versions_finds_nothing(
     shutil.rmtree(two)
     shutil.copytree(one, two)
     assert cli.run(["models", "diff", pipeline, "champion", "latest", "--events", EVENTS]) == 0
-    assert capsys.readouterr().out == f"model     {NAME}: version 1 -> version 2\nsame      no difference found\n"
+    assert (
+        capsys.readouterr().out
+        == f"model     {NAME}: version 1 -> version 2\nsame      no difference found\nworkers   {CHANGE_OVER}\n"
+    )
     assert cli.run(["models", "diff", pipeline, "champion", "latest"]) == 0
     assert "\nfiles     not loaded: with `--events FILE`, both versions run" in capsys.readouterr().out
     assert cli.run(["models", "diff", pipeline, "champion", "1"]) == 1
@@ -208,6 +224,8 @@ def test_diff_tells_how_signatures_and_outputs_differ(
     found = rows(capsys, "diff", pipeline, "1", "2", "--events", EVENTS, code=1)
     kinds = {(row["kind"], row["what"], row["breaks"]) for row in found}
     assert {("output", name, True), ("output", "other", True), ("batches", "batch_sizes", False)} <= kinds
+    assert cli.run(["models", "diff", pipeline, "1", "2"]) == 1
+    assert f"\nworkers   {RESTART}\n" in capsys.readouterr().out
 
 
 def test_diff_measures_the_outputs_of_another_training(pipeline: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -265,7 +265,9 @@ def test_overrides_are_shown_and_kept_until_the_end(
         (["1"], "expected another version than the baseline, found 1, which answers already"),
         (
             ["2"],
-            "Start the rollout of another version, or export the model with the same inputs. Both versions of a rollout",
+            "Start the rollout of another version, or export the model with the same inputs. Both versions of a rollout answer "
+            "in the same worker, so they must fit each other. To let one take the place of the other without a rollout: "
+            "`millstream docs rollouts#a-version-with-other-inputs`.",
         ),
         ([], "expected the candidate's version, found none"),
         (["3", "4"], "expected one version with `manual`, found 3, 4"),
@@ -594,7 +596,7 @@ def test_status_shows_what_autopilot_says_while_no_rollout_is_on_its_way(
     service = service_of(tmp_path)
     says = idle_figures(NAME, 0, rollout.clock() - 5_000, "autopilot: would start version 3: it arrived")
     monkeypatch.setattr(rollout, "evaluations_of", lambda *_: Evaluations([], says))
-    assert "next      autopilot: would start version 3: it arrived (5" in run(service, "status")
+    assert "next      autopilot: would start version 3: it arrived (said 5" in run(service, "status")
     assert state(service)["autopilot"]["notes"] == ["autopilot: would start version 3: it arrived"]
     run(service, "start", "3", *WHY)
     assert "next  " not in run(service, "status")
@@ -635,7 +637,10 @@ def test_the_file_that_names_another_version_than_the_promoted_one_is_told(
     assert "note" not in run(service, "start", "3", *WHY)
     assert "note" not in run(service, "status")
     for said in (run(service, "promote", *WHY), run(service, "status")):
-        assert "is 1, but workers follow the rollout's record: version 3. Write 3 there" in said
+        assert (
+            "workers follow the rollout's record: version 3. Write 3 there; a restart is not needed. To let version 1"
+            in said
+        )
     assert "note" not in run(service, "rollback", *WHY)
     assert json.loads(run(service, "history", "--json").splitlines()[-1])["action"] == "rollback"
 

@@ -74,6 +74,11 @@ def test_lines_say_the_reason_the_labels_and_what_is_still_to_come(tmp_path: Pat
         "so far    matured labels: 120 (the version with fewer); 25% of the events are not mature; 3 records unread",
         "invalid   the sample ratio is off",
     ]
+    desk.command("rollback")
+    assert "found     before the rollout ended: autopilot: hold: 120 of 500 matured labels" in figure_lines(
+        FIGURES, desk.record, START
+    )
+    desk.start(2)
     told = replace(FIGURES, notes=("autopilot: hold: the comparison is invalid: the sample ratio is off",))
     assert not any(line.startswith("invalid") for line in figure_lines(told, desk.record, START))
     assert "autopilot doesn't run" in figure_lines(FIGURES, desk.record, START + 9 * MINUTE)[0]

@@ -32,7 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also copy it to FOLDER/NAME/VERSION, to change it, or to run it there",
     )
     add_json(fetching, "version")
-    comparing = actions.add_parser("diff", help="compare the signatures and the outputs of two versions")
+    comparing = actions.add_parser(
+        "diff",
+        help="compare the signatures and the outputs of two versions",
+        description="Compare the signatures and the outputs of two versions. Ends with 1 if workers can't change over from one "
+        "to the other while they run, because their inputs or the names of their outputs differ; otherwise with 0.",
+    )
     add_pipeline(comparing)
     comparing.add_argument("old", metavar="OLD", type=version, help="a number, latest or an alias")
     comparing.add_argument("new", metavar="NEW", type=version, help="another one")
