@@ -29,7 +29,8 @@ def how_to_convert(suffix: str) -> str:
     if suffix in PICKLES:
         return (
             "a pickled model runs code when it is loaded, so Millstream doesn't load it. Convert it to ONNX where you trained it "
-            "(scikit-learn: `skl2onnx.to_onnx(model, numpy.asarray(X[:1], 'float32'))`, and for a classifier also "
+            "(scikit-learn: `skl2onnx.to_onnx(model, numpy.asarray(X[:1], 'float32'))`; if X is a DataFrame with texts, too: "
+            "`X[:1].astype({name: 'float32' for name in numbers})` in place of the array; for a classifier also "
             "`options={'zipmap': False}`; XGBoost and LightGBM: package onnxmltools), or load it in a class of yours in model.py "
             "(`millstream docs models`)."
         )

@@ -15,7 +15,7 @@ from millstream.schemas.errors import BadPathError
 from millstream.schemas.lookup_columns import looked_up
 from millstream.schemas.paths import Every, parse_path, place_of, text_of, value_at
 from millstream.schemas.times import likely_unit
-from millstream.schemas.wording import meant
+from millstream.schemas.wording import first_of, meant
 
 _MISMATCH = re.compile(r"(?P<path>.+?): expected (?P<expected>.+), found (?P<found>.+)")
 _NO_ID = re.compile(r"field `(?P<path>.+?)`, the event id, is absent or null")
@@ -101,7 +101,7 @@ def _on_type(pipeline: Pipeline, signature: Signature | None, reason: str, error
     if match is None:
         return ""
     expected, found = match["expected"], match["found"]
-    if advice := _on_nesting(pipeline, signature, match["path"], expected, found):
+    if advice := _on_nesting(pipeline, signature, match, event):
         return advice
     path = _of_items(match["path"])
     wanted, given = _beginning(_SINGLE, expected), _beginning(_FOUND, found)
@@ -315,12 +315,13 @@ def _as_written(path: str, written: Iterable[str]) -> str:
     return next((text_of(steps) for steps in beginnings if place_of(steps) == place), "")
 
 
-def _on_nesting(pipeline: Pipeline, signature: Signature | None, path: str, expected: str, found: str) -> str:
+def _on_nesting(pipeline: Pipeline, signature: Signature | None, mismatch: re.Match[str], event: object) -> str:
     """What to do about a list or an object where a path goes on or ends otherwise; empty for other values."""
+    place, expected, found = mismatch.group("path", "expected", "found")
     own = [pipeline.input.event_id, pipeline.input.event_time, pipeline.batch.cost, *pipeline.output.include]
-    of_model = "" if signature is None else _as_written(path, signature.fields)
-    of_pipeline = _as_written(path, filter(None, own))
-    path = of_model or of_pipeline or path
+    of_model = "" if signature is None else _as_written(place, signature.fields)
+    of_pipeline = _as_written(place, filter(None, own))
+    path = of_model or of_pipeline or place
     in_list = "" if of_pipeline and not of_model else ", for an input with `field`"
     page = "(`millstream docs models#paths`)"
     is_single = bool(_beginning(_SINGLE, expected))
@@ -329,8 +330,19 @@ def _on_nesting(pipeline: Pipeline, signature: Signature | None, path: str, expe
     if found == "an array" and expected == "an object":
         return f"{path}: a list needs an index in the path: {_in_list(path, '.name', in_list)} {page}."
     if found == "an object" and is_single:
-        return f"{path}: a path must go on to a value in the object, such as `{path}.name` {page}."
+        return f"{path}: {_in_object(path, _value(place, event))} {page}."
     return ""
+
+
+def _in_object(path: str, value: object) -> str:
+    """The paths that lead on into an object. `value`: the object; anything else if it isn't known."""
+    names = [*map(str, value)] if isinstance(value, Mapping) else []
+    has = f", which has the field{'s' if len(names) > 1 else ''} {first_of(names, _MAX_NAMES)}" if names else ""
+    inner = text_of((*parse_path(path).steps, names[0])) if names else f"{path}.name"
+    return (
+        f"a path must go on to a value in the object{has}, such as `{inner}`. No path takes both an object and a single value: "
+        "if only some events have an object there, let the producer send one form"
+    )
 
 
 def _in_list(path: str, rest: str, taken_by: str) -> str:

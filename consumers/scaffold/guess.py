@@ -205,8 +205,10 @@ def _scalars(
         return InputGuess(entry.tensor, entry.dtype, [OPEN], {"shape": [size or 1 for size in entry.shape]}, True, why)
     usual = likely(entry.dtype, list(found.values()), events)
     if width is not None and len(usual) < width:  # also what few events have, unless these are the keys of a map
-        common = [one for one in fitting if 2 * one.events >= events]
-        usual = fitting if len(fitting) <= width + MAX_LEFT else common
+        # A text that never changes, such as a version "1.0", is hardly a feature.
+        possible = [one for one in fitting if one.kind != "text" or len(one.distinct) > 1 or events == 1]
+        common = [one for one in possible if 2 * one.events >= events]
+        usual = possible if len(possible) <= width + MAX_LEFT else common
     chosen = usual[:width]
     fields = [element(one, entry.dtype, events) for one in chosen]
     fields += [OPEN] * ((width or 0) - len(fields))

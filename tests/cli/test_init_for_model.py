@@ -376,6 +376,13 @@ def test_short_list_with_another_name_fills_no_input_for_which_more_fields_fit(t
     assert config.count("TODO") == 1
 
 
+def test_text_that_never_changes_fills_no_input(tmp_path: Path) -> None:
+    events = [{"specversion": "1.0", "id": f"c{number}", "a": number, "b": 1.5 * number} for number in range(12)]
+    config = unsure(tmp_path, [("features", TensorProto.FLOAT, [3])], events)
+    assert config.count("TODO") == 1
+    assert "{field: specversion, type: text}" in config
+
+
 def test_fields_that_fill_an_input_are_preferred_to_a_short_list(tmp_path: Path) -> None:
     events = [{"a": 1.5, "b": number, "last": [0.5] * (number % 3)} for number in range(12)]
     file = tmp_path / "both.jsonl"
