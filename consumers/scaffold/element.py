@@ -14,6 +14,7 @@ MISSING = {"float16": "nan", "float32": "nan", "float64": "nan", "int32": 0, "in
 """Tensor's type -> the guess for values that are missing."""
 
 
+_KINDS = {"odd": "values that no tensor takes (numbers beyond a double, texts that are not Unicode)"}
 VOCABULARY_OF_SAMPLE = "the vocabulary is what the sample has; it must be the one of the training, in its order"
 
 
@@ -165,7 +166,7 @@ def differing_times(one: Found) -> str:
 
 
 def _others(one: Found) -> str:
-    count, others = sum(one.differing.values()), " or ".join(sorted(one.differing))
+    count, others = sum(one.differing.values()), " or ".join(_KINDS.get(kind, kind) for kind in sorted(one.differing))
     return (
         f"{count} of {one.kinds.total()} values are {others}, the others {one.kind}: these events become dead letters "
         "(`undecodable`)"

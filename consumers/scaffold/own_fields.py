@@ -20,17 +20,20 @@ TIME_NAMES = (
     "created_at",
 )  # and names that end in _at or _time
 _UNIT = re.compile("_(s|ms|us)$")
+_NEARLY_ALL = 0.9  # of the events: a sample may have a few that are broken
 _MAX_NAMED = 3  # fields that are named as possible IDs or times
 
 
 def event_id_of(found: Mapping[str, Found], events: int) -> FieldGuess | None:
-    """The field that identifies an event: it is called like an ID, all events have it, and all values differ."""
+    """The field that identifies an event: it is called like an ID, nearly all events have it, and all values differ."""
     fitting = [one for one in found.values() if is_id(one.path) and _differs(one, events)]
     best = min(fitting, key=lambda one: _rank(one.path, ID_NAMES), default=None)
     if best is None:
         return None
     all_differ = "all differ" if events <= MAX_DISTINCT else f"the {MAX_DISTINCT:,} values that were compared differ"
     why = "it is in the only event" if events == 1 else f"all {events:,} events have it, and {all_differ}"
+    if lacking := events - best.events:
+        why = f"{all_differ}; {lacking} of {events:,} events lack it: these become dead letters (`unfit`)"
     if refused := sum(best.kinds[kind] for kind in ("bool", "float", "odd")):
         why += (
             f"; {refused} of {best.kinds.total()} values are neither texts nor whole numbers: these events become dead "
@@ -56,11 +59,11 @@ def why_no_event_id(found: Mapping[str, Found], events: int) -> str:
 
 def _differs(one: Found, events: int) -> bool:
     """Whether each event has a value of its own there, as far as values are remembered."""
-    compared = min(events, MAX_DISTINCT)
+    compared = min(one.events, MAX_DISTINCT)
     return (
         one.kind in {"text", "int"}
         and not one.is_list
-        and one.events == events
+        and one.events >= _NEARLY_ALL * events
         and one.distinct.total() == len(one.distinct) == compared
     )
 

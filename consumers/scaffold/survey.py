@@ -25,6 +25,8 @@ LONG_TEXT = 40  # characters on average, from which a text is prose rather than 
 FEW_TEXTS = 10  # different texts, up to which even a sample in which each stands once shows a vocabulary
 MAX_FILE_NAME = 50  # characters of a vocabulary file's name in a hint, without its ending
 MAX_HINTED = 6  # entries of a vocabulary that a hint lists
+_INNER = re.compile(r"[.\[]")  # where a path goes on within an object or a list
+_LARGEST = 10**308  # a double holds smaller numbers
 _DIGITS = re.compile(r"[0-9]+", re.ASCII)
 _WHOLE = re.compile(r"-?[0-9]+", re.ASCII)
 _DOUBLE_DIGITS = 15  # that a double holds in any case
@@ -220,7 +222,9 @@ def survey(events: Sequence[Mapping[str, Any]]) -> dict[str, Found]:
                 one.events += 1
                 seen.add(one.path)
     _count_empty(found, empty)
-    return found
+    inner = {path[: at.start()] for path in found for at in _INNER.finditer(path)}
+    # Where some events have null in place of an object, the fields in it say what it holds.
+    return {path: one for path, one in found.items() if one.events or path not in inner}
 
 
 def _count_empty(found: Mapping[str, Found], empty: Mapping[str, int]) -> None:
@@ -246,7 +250,9 @@ def _kind_of(value: Any) -> str:
         case bool():
             return "bool"
         case int():
-            return "int" if -(2**63) <= value < 2**63 else "odd"
+            if -(2**63) <= value < 2**63:
+                return "int"
+            return "float" if abs(value) < _LARGEST else "odd"
         case float():
             return "float"
     try:

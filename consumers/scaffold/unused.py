@@ -57,7 +57,7 @@ def _as_it_is(one: Found) -> str:
     """How a field of other values than texts fills an element."""
     entry = f"{{field: {one.first_item}"
     if one.kind == "odd":
-        return "no tensor takes its values: whole numbers of more than 64 bits, or texts that are not Unicode"
+        return "no tensor takes its values: numbers beyond a double, or texts that are not Unicode"
     if one.kind == "mixed":
         return f"values of several types; as a feature: {entry}, type: any}}"
     if one.kind == "bool":
