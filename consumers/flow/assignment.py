@@ -180,6 +180,10 @@ class Assignment:
         """The partition's last offset that this worker knows to be committed; -1 if it knows none."""
         return self._committed.get(partition, (0, -1))[1]
 
+    def committed_offsets(self) -> dict[Partition, int]:
+        """The last offset of each partition that this worker knows to be committed, also of those that it has lost."""
+        return {partition: offset for partition, (_, offset) in self._committed.items()}
+
     def is_committed(self, ends: NextOffsets) -> bool | None:
         """Whether these offsets are committed; None if this worker can't commit them any more."""
         for partition, (epoch, end) in ends.items():

@@ -315,10 +315,14 @@ class Source:
     def _refuse_forgotten(self, positions: Iterable[TopicPartition]) -> None:
         """Compare the committed offsets that the broker gives with what it has confirmed. Raises OffsetsForgotten."""
         if self._subscription.exactly_once:
-            refuse_forgotten(positions, self._confirmed, self._subscription.group)
+            refuse_forgotten(positions, self._confirmed(), self._subscription.group)
 
-    def _confirmed(self, partition: Partition) -> int:
-        return max(self._assignment.committed_offset(partition), self.markers.start_offsets.get(partition, -1))
+    def _confirmed(self) -> dict[Partition, int]:
+        """The last offset of each partition that the broker has confirmed to this worker, also of those that it has lost."""
+        confirmed = self._assignment.committed_offsets()
+        for partition, offset in self.markers.start_offsets.items():
+            confirmed[partition] = max(offset, confirmed.get(partition, -1))
+        return confirmed
 
     def lag(self, delivered: Mapping[Partition, int]) -> dict[Partition, int]:
         """The number of records without a delivered result, for each assigned partition whose end the client knows.
