@@ -85,7 +85,7 @@ class LocalRun:
             WorkersFailed: no worker gets ready.
             WorkersStopped: all workers ended with an error that a restart doesn't solve.
         """
-        health = RunHealth(lambda: self._status)
+        health = RunHealth(lambda: self._status, lambda: self._watch.problem)
         server = None if port is None else HealthServer(health, self._registry(), host, port)
         if server is not None:
             self._screen.say(f"serving /metrics, /live and /ready on {server.address}")
@@ -169,9 +169,14 @@ class LocalRun:
 class RunHealth(Health):
     """Ready while a worker is ready; `/ready` also shows the decision."""
 
-    def __init__(self, status: Callable[[], Status | None]) -> None:
+    def __init__(self, status: Callable[[], Status | None], problem: Callable[[], str]) -> None:
+        """Args:
+        status: what runs; None: nothing yet.
+        problem: why the lag is unknown, such as a broker that is away; empty: it is known.
+        """
         super().__init__(STALL_AFTER)
         self._status = status
+        self._problem = problem
 
     def readiness(self) -> tuple[bool, str]:
         """See `Health`."""
@@ -179,4 +184,6 @@ class RunHealth(Health):
         if status is None:
             return False, "not ready: starting"
         text = f"{status.ready} ready of {counted(status.fleet.size, 'worker')}; {status.decision.reason}"
+        if problem := self._problem():
+            text += f"; the lag is unknown: {problem}"
         return self.ready, text
