@@ -261,8 +261,8 @@ def _fill_ragged(
         for row, length in _at(np.flatnonzero(is_null | (lists.lengths > entry.max_length)), lists):
             problems.setdefault(
                 row,
-                f"field `{_null_field(table, entry, row)}` {_length(length)}, but tensor `{entry.tensor}` takes up to "
-                f"{entry.max_length} values",
+                f"field `{_null_field(table, entry, row)}` {_length(length)}, but tensor `{entry.tensor}` "
+                f"{_taken(entry, length)}",
             )
         for row in np.flatnonzero(lists.lengths != lengths).tolist():
             problems.setdefault(
@@ -327,6 +327,12 @@ def _at(rows: Ints, lists: ListColumn) -> Iterator[tuple[int, int | None]]:
 def _length(length: int | None) -> str:
     """The length of a list, for messages; None: of a null."""
     return "is absent or null" if length is None else f"has {length} values"
+
+
+def _taken(entry: TensorInput, length: int | None) -> str:
+    """What an input of variable length takes in place of a list of this length, for messages; None: of a null."""
+    is_text = entry.splitter is not None and length is None
+    return "needs a text" if is_text else f"takes up to {entry.max_length} values"
 
 
 def _items(

@@ -159,7 +159,7 @@ def test_pairs_of_texts_fill_the_inputs_of_a_bert_model(tmp_path: Path, capsys: 
     found = predicted(capsys, str(service.file), str(events), code=1)
     assert [one.get("outputs") for one in found] == [{"y": 8}, None, {"y": 3}]
     assert found[0]["features"] == {"input_ids": [3, 1, 5, 3], "token_type_ids": [0, 0, 1, 1]}
-    assert "field `a` is absent or null, but tensor `input_ids` takes" in found[1]["error"]
+    assert "field `a` is absent or null, but tensor `input_ids` needs a text" in found[1]["error"]
 
 
 def test_rejected_events_say_why_and_their_neighbours_are_predicted(

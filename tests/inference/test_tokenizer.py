@@ -86,8 +86,8 @@ def test_token_types_of_single_texts_are_0(tmp_path: Path) -> None:
 def test_pair_without_one_of_its_texts_does_not_fit_and_the_field_is_named(tmp_path: Path) -> None:
     found = to_tensors(pairs(["a", None, "a"], [None, "red", "red"]), pairs_of(tmp_path).inputs, allow_nan=False)
     assert [(one.row, one.error) for one in found.unfit] == [
-        (0, "field `answer` is absent or null, but tensor `input_ids` takes up to 6 values"),
-        (1, "field `title` is absent or null, but tensor `input_ids` takes up to 6 values"),
+        (0, "field `answer` is absent or null, but tensor `input_ids` needs a text"),
+        (1, "field `title` is absent or null, but tensor `input_ids` needs a text"),
     ]
     assert found.tensors["input_ids"].items.tolist() == [1, 3, 2, 4, 2]
     assert found.tensors["token_type_ids"].items.tolist() == [0, 0, 0, 1, 1]
@@ -133,7 +133,7 @@ def test_texts_become_ids_that_are_cut_and_masked(tmp_path: Path) -> None:
 def test_event_without_the_text_does_not_fit(tmp_path: Path) -> None:
     found = to_tensors(texts("a", None, "bird"), signature_of(tmp_path).inputs, allow_nan=False)
     assert [(one.row, one.error) for one in found.unfit] == [
-        (1, "field `title` is absent or null, but tensor `input_ids` takes up to 4 values")
+        (1, "field `title` is absent or null, but tensor `input_ids` needs a text")
     ]
     assert found.tensors["input_ids"].items.tolist() == [1, 3, 2, 1, 5, 2]
 
