@@ -36,7 +36,7 @@ class Replaced(NamedTuple):
     of: int  # `unknown`: all values; `include`: events but those of empty lists; otherwise `Replacements.events` says it
     examples: tuple[str, ...] = ()  # of `unknown`: some values
     empty: int = (
-        0  # of `missing`: events whose list is empty, which doesn't show whether its items would have the field
+        0  # of `missing`: events that don't show it: their list is empty, or their model doesn't read the field
     )
 
     def plus(self, other: "Replaced") -> "Replaced":
@@ -85,6 +85,15 @@ def missing_in(table: Table, inputs: Sequence[TensorInput]) -> dict[Source, Repl
     return found
 
 
+def missing_of(column: Column, of: Mask) -> Replaced:
+    """The events that lack a field, among those that `of` marks: the others don't use it."""
+    lacking, is_empty = _lacking(column), _is_empty(column)
+    unused = ~of if is_empty is None else ~of | is_empty
+    return Replaced(
+        0 if lacking is None else int(np.count_nonzero(lacking & of)), len(column), empty=int(np.count_nonzero(unused))
+    )
+
+
 def absent_in(table: Table, sources: Sequence[Source]) -> dict[Source, Replaced]:
     """The events that lack these fields, which Millstream itself reads."""
     found = {}
@@ -106,11 +115,17 @@ def _absent_included(column: Column) -> Replaced:
 
 
 def _empty(column: Column) -> int:
-    """The events whose list is empty; 0 if the field is no list."""
+    """How many events have an empty list."""
+    is_empty = _is_empty(column)
+    return 0 if is_empty is None else int(np.count_nonzero(is_empty))
+
+
+def _is_empty(column: Column) -> Mask | None:
+    """Which events have an empty list; None: the field is no list."""
     if not isinstance(column, ListColumn):
-        return 0
-    is_empty = column.lengths == 0
-    return int(np.count_nonzero(is_empty if column.valid is None else is_empty & column.valid))
+        return None
+    is_empty: Mask = column.lengths == 0
+    return is_empty if column.valid is None else is_empty & column.valid
 
 
 def unknown_in(column: Column, unknown: Mask) -> Replaced:

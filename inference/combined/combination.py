@@ -41,7 +41,7 @@ class Route:
     def inputs(self) -> CombinedInputs:
         """See Combination."""
         models = [(model.name, inputs_of(model)) for model in self.models]
-        return combined_inputs(models, [False] * len(models), self.routing)
+        return combined_inputs(models, [False] * len(models), self.routing, self.choice)
 
     @property
     def outputs(self) -> tuple[TensorOutput, ...]:

@@ -1,13 +1,14 @@
 """The inputs of several models as one set of tensors, in which equal inputs are there once."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from millstream.inference.combined.routing import Choice
 from millstream.inference.features import Features, fill_tensors, fitting
-from millstream.inference.replaced import Replaced, Replacements, Source
+from millstream.inference.replaced import Replaced, Replacements, Source, missing_of
 from millstream.inference.signature import TensorInput
 from millstream.schemas.arrays import Ints
 from millstream.schemas.table import Table
@@ -32,6 +33,8 @@ class CombinedInputs:
     units: tuple[Unit, ...]
     names: tuple[Mapping[str, str], ...]  # for each model: its tensor -> the tensor in the union
     columns: tuple[int | None, ...]  # for each model: its column of `UNFIT`; None: every event that runs fits
+    choice: Choice | None = None  # of the model that an event runs on; None: it isn't known before it runs
+    readers: Mapping[str, frozenset[int]] = field(default_factory=dict)  # field -> the models that read it
 
     @property
     def inputs(self) -> tuple[TensorInput, ...]:
@@ -68,11 +71,27 @@ class CombinedInputs:
                     unfit[row, unit.columns] = [unfit[row, column] or why for column in unit.columns]
         if unfit is not None:
             filled[UNFIT] = unfit
-        return fitting(filled, problems, Replacements(len(table), replaced))
+        return fitting(filled, problems, Replacements(len(table), replaced | self._of_readers(table, filled, replaced)))
+
+    def _of_readers(
+        self, table: Table, filled: Mapping[str, Any], replaced: Mapping[Source, Replaced]
+    ) -> dict[Source, Replaced]:
+        """What is missing in the events of the models that read a field. Another model's events may lack it by right."""
+        missing = [source for source in replaced if source.option == "missing" and source.field in self.readers]
+        if self.choice is None or not missing:
+            return {}
+        chosen = self.choice.chosen(filled)
+        return {
+            source: missing_of(table[source.field], np.isin(chosen, [*self.readers[source.field]]))
+            for source in missing
+        }
 
 
 def combined_inputs(
-    models: Sequence[tuple[str, Sequence[TensorInput]]], always: Sequence[bool], routing: Sequence[TensorInput] = ()
+    models: Sequence[tuple[str, Sequence[TensorInput]]],
+    always: Sequence[bool],
+    routing: Sequence[TensorInput] = (),
+    choice: Choice | None = None,
 ) -> CombinedInputs:
     """The union of the inputs of models.
 
@@ -80,6 +99,7 @@ def combined_inputs(
         models: each model's name in the combination, and its inputs.
         always: for each model, whether every event runs on it.
         routing: inputs that decide which model an event runs on.
+        choice: decides it by these inputs.
     """
     names: list[dict[str, str]] = []
     distinct: list[_Distinct] = []
@@ -110,7 +130,12 @@ def combined_inputs(
         for at, each in enumerate(distinct)
     ]
     columns = tuple(sets.index(each) if each else None for each in needed)
-    return CombinedInputs(tuple(units), tuple(names), columns)
+    numbers: dict[str, set[int]] = {}
+    for number, (_, inputs) in enumerate(models):
+        for path in (path for entry in inputs for path in entry.fields):
+            numbers.setdefault(path, set()).add(number)
+    readers = {path: frozenset(of) for path, of in numbers.items()}
+    return CombinedInputs(tuple(units), tuple(names), columns, choice, readers)
 
 
 class _Distinct(NamedTuple):

@@ -1,11 +1,16 @@
 """The union of the inputs of several models: equal ones are there once, and each model gets its own."""
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from millstream.inference.combined.member_inputs import UNFIT, CombinedInputs, combined_inputs
+from millstream.inference.combined.routing import ByRules, Condition
+from millstream.inference.conversions import Conversion
 from millstream.inference.ragged import Ragged
+from millstream.inference.replaced import Source
 from millstream.inference.signature import TensorInput
 from millstream.schemas.column import ListColumn, NumberColumn
 from millstream.schemas.table import Table
@@ -50,6 +55,23 @@ def test_equal_inputs_are_there_once_whatever_they_are_called() -> None:
     assert found.tensors["x"].tolist() == [[1, 3], [2, 4]]
     assert found.tensors["b.x"].tolist() == [[5], [6]]
     assert UNFIT not in found.tensors
+
+
+def test_only_events_of_the_models_that_read_a_field_may_lack_it() -> None:
+    number = Conversion(missing=math.nan)
+
+    def reading(path: str) -> TensorInput:
+        return TensorInput("x", (path,), False, "float64", (1,), conversions=(number,))
+
+    routing = TensorInput("route", ("old",), False, "float64", (1,), conversions=(number,))
+    choice = ByRules([([Condition("route", ">=", (-1e308,))], 0)], 1)
+    models = [("a", [reading("old")]), ("b", [reading("new")])]
+    columns: dict[str, Any] = {"old": [1.0, 2.0, None, None, None], "new": [None, None, 3.0, 4.0, None]}
+    for given, found in ((choice, [(0, 2), (1, 3)]), (None, [(3, 5), (3, 5)])):
+        inputs = combined_inputs(models, [False, False], [replace(routing, shape=())], given)
+        replaced = inputs.fill(table(**columns), allow_nan=True).replaced
+        sources = [Source(name, "missing") for name in ("old", "new")]
+        assert [(replaced.sources[source].number, replaced.out_of(source)) for source in sources] == found
 
 
 def test_event_needs_only_the_inputs_of_the_models_that_it_may_run_on() -> None:
