@@ -25,6 +25,15 @@ LEAVES: dict[EventType, str] = {
     "any": "mixed",
 }
 """Type that an option states -> type in JSON without a schema."""
+WORDS = {
+    "scalar": "a text or a whole number",
+    "string": "a text",
+    "int64": "a whole number",
+    "float64": "a number",
+    "boolean": "true or false",
+    "mixed": "a text, a number, or true or false (type `any`)",
+}
+"""Type in JSON without a schema -> what events have there, in words."""
 _COLUMNS: dict[EventType, tuple[str, ...]] = {
     "text": ("string",),
     "number": ("int32", "int64", "float32", "float64"),
@@ -41,7 +50,10 @@ _EXPECTED = {
     ("text", "number"): f"text with a number, such as 33.5 {_AS_JSON}",
     ("text", "int"): f"text with a whole number of 64 bits, such as 33 {_AS_JSON}",
     ("text", "boolean"): "one of the texts true, false, 1 and 0",
-    ("number", "int"): "a whole number of 64 bits",
+    (
+        "number",
+        "int",
+    ): "a whole number below 2^53, which a double holds exactly (`type: int` takes whole numbers of 64 bits)",
     ("number", "boolean"): "0 or 1",
     ("int", "boolean"): "0 or 1",
 }
@@ -49,6 +61,7 @@ _BOOLEANS = {b"true": 1, b"1": 1, b"false": 0, b"0": 0}
 _BITS = {b"true": b"1", b"false": b"0"}
 _INT64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _INT64_END = 2.0**63
+_EXACT_END = 2.0**53  # a double may stand for several whole numbers from here on
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +100,8 @@ class Cast:
         numbers = as_numbers(column)
         if self.of == "boolean":
             return Converted(NumberColumn(numbers.values.astype(np.int64), numbers.valid), None)
-        fits = _is_bit(numbers.values) if self.to == "boolean" else _is_int64(numbers.values)
+        # What the event has was read as a double.
+        fits = _is_bit(numbers.values) if self.to == "boolean" else _is_whole(numbers.values, _EXACT_END)
         values = np.where(fits, numbers.values, 0).astype(np.bool_ if self.to == "boolean" else np.int64)
         wrong = ~fits if numbers.valid is None else ~fits & numbers.valid
         return Converted(NumberColumn(values, numbers.valid), wrong if wrong.any() else None)
@@ -115,10 +129,10 @@ def _is_bit(values: npt.NDArray[Any]) -> Mask:
     return is_bit
 
 
-def _is_int64(values: npt.NDArray[Any]) -> Mask:
+def _is_whole(values: npt.NDArray[Any], end: float) -> Mask:
     if values.dtype.kind == "i":
         return np.ones(len(values), np.bool_)
-    is_whole: Mask = (np.floor(values) == values) & (values >= -_INT64_END) & (values < _INT64_END)
+    is_whole: Mask = (np.floor(values) == values) & (values > -end) & (values < end)
     return is_whole
 
 

@@ -58,7 +58,7 @@ def int_of_text(text: str) -> Any:
 
 
 def int_of_number(number: float) -> Any:
-    return int(number) if math.isfinite(number) and number == int(number) and -(2**63) <= number < 2**63 else WRONG
+    return int(number) if math.isfinite(number) and number == int(number) and abs(number) < 2**53 else WRONG
 
 
 def boolean_of_text(text: str) -> Any:
@@ -368,7 +368,8 @@ def test_decoded_columns_are_left_as_they_are() -> None:
             Cast("number", "int"),
             "float64",
             1.5,
-            "field `a.b` is the number 1.5, but tensor `t` needs a whole number of 64 bits",
+            "field `a.b` is the number 1.5, but tensor `t` needs a whole number below 2^53, which a double holds exactly "
+            "(`type: int` takes whole numbers of 64 bits)",
         ),
         (
             Vocabulary(("no", "se"), None),
@@ -380,7 +381,7 @@ def test_decoded_columns_are_left_as_they_are() -> None:
             Time("iso8601", "hour", True),
             "string",
             "soon",
-            "field `a.b` is 'soon', but tensor `t` needs a time with separators, such as 2026-01-31T09:30:00Z",
+            "field `a.b` is 'soon', but tensor `t` needs an existing time with separators, such as 2026-01-31T09:30:00Z",
         ),
     ],
 )
