@@ -45,6 +45,7 @@ _FORGOTTEN = (
     "a bug in Millstream: %d events were read, and never became final, though nothing runs any more. The next worker may read "
     "them again, and answer them twice. Please report this with the log"
 )
+_UNFINISHED = "%d events were not finished: %s"
 _LOST = "%d events were not finished before their partitions were lost: %s"
 Stage = tuple[str, Callable[[], None]]
 """The name of a thread, and what it runs."""
@@ -233,7 +234,7 @@ class Worker:
         if lost:
             log.warning(_LOST, max(unfinished, lost), self._fate)
         elif self._ending.at_once.is_set() and not done:
-            log.warning("%d events were not finished: %s", unfinished, self._fate)
+            log.warning(_UNFINISHED, unfinished, self._fate)
         elif not done and self._health.broker_away is not None:
             log.warning(
                 "%d events were not finished within the drain time of %g s, because no broker answers: %s",
@@ -423,6 +424,8 @@ class Worker:
         self._ended = True  # leaving the group revokes the partitions, and `_hand_over` must not wait again
         self._health.ready = False
         failure = self._ending.failure
+        if failure is not None and not isinstance(failure, Abandoned) and (unfinished := self._budget.events):
+            log.warning(_UNFINISHED, unfinished, self._fate)
         self._health.waiting_for = (
             "nothing: the worker ends" if failure is None else f"nothing: the worker ends: {failure}"
         )

@@ -240,6 +240,16 @@ def test_stopped_at_once_it_waits_for_nothing_and_commits_only_what_is_written(
     assert "6 events were not finished: they are not committed, and are read again" in caplog.text
 
 
+def test_events_in_flight_of_a_worker_that_fails_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    working = Working(6)
+    working.sink.may.clear()
+    working.assign()
+    assert working.sink.standing.wait(10)
+    working.worker.fail(WorkerError("the sink is full"))
+    assert ended(working.thread)
+    assert "6 events were not finished: they are not committed, and are read again" in caplog.text
+
+
 def test_events_of_lost_partitions_that_wait_for_the_broker_at_the_end_are_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
