@@ -24,13 +24,18 @@ log = logging.getLogger(__name__)
 
 AWAY_ERRORS = (ConnectionError, TimeoutError, socket.gaierror)
 # Unlike the errors of urllib, requests and redis, these are not derived from the classes above.
-AWAY_ERROR_NAMES = {"httpx.NetworkError", "httpx.TimeoutException", "httpx.RemoteProtocolError"}
+AWAY_ERROR_NAMES = {
+    f"{package}.{error}"
+    for package in ("httpx", "httpx2")
+    for error in ("NetworkError", "TimeoutException", "RemoteProtocolError")
+}
 # HTTP statuses that say nothing of the request: time-out, too many requests, and those of a gateway or a server without capacity.
 AWAY_STATUSES = {408, 429, 502, 503, 504}
 STATUS_OF: Mapping[str, Callable[[Any], object]] = {
     "urllib.error.HTTPError": lambda error: error.code,
     "requests.exceptions.HTTPError": lambda error: error.response.status_code,
     "httpx.HTTPStatusError": lambda error: error.response.status_code,
+    "httpx2.HTTPStatusError": lambda error: error.response.status_code,
 }
 # Torch and CuPy raise it for errors of the device. Messages of other classes are not searched for words: they may quote events.
 NATIVE_ERROR = RuntimeError

@@ -168,10 +168,11 @@ def test_server_that_is_away_counts_by_what_an_http_client_raises(tmp_path: Path
         PythonExecutor(model).run(ONE)
 
 
-def test_client_whose_errors_have_no_built_in_cause_counts_by_their_names(tmp_path: Path) -> None:
-    body = """
-    network_error = type("NetworkError", (Exception,), {"__module__": "httpx"})
-    raise type("ConnectError", (network_error,), {"__module__": "httpx"})("refused")
+@pytest.mark.parametrize("package", ["httpx", "httpx2"])
+def test_client_whose_errors_have_no_built_in_cause_counts_by_their_names(tmp_path: Path, package: str) -> None:
+    body = f"""
+    network_error = type("NetworkError", (Exception,), {{"__module__": "{package}"}})
+    raise type("ConnectError", (network_error,), {{"__module__": "{package}"}})("refused")
     """
     with pytest.raises(ExecutorUnavailable, match="ConnectError: refused"):
         PythonExecutor(predicting(tmp_path, body)).run(ONE)
@@ -181,6 +182,7 @@ CLIENTS = {
     "urllib": "import urllib.request\nurllib.request.urlopen('{url}')",
     "requests": "import requests\nrequests.get('{url}').raise_for_status()",
     "httpx": "import httpx\nhttpx.get('{url}').raise_for_status()",
+    "httpx2": "import httpx2\nhttpx2.get('{url}').raise_for_status()",
     "no answer": "import requests\nraise requests.HTTPError('made by hand')",
 }
 
