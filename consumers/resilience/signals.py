@@ -5,8 +5,9 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-# A second Ctrl-C counts only after this time: a launcher (uv, npm, make) may pass on the Ctrl-C that the terminal already sends.
-SAME_KEY_PRESS = 0.5  # seconds
+# A second signal counts only after this time: a launcher (uv, npm, make) may pass on the Ctrl-C that the terminal already sends,
+# and `timeout` sends SIGTERM first to the command, and then to all processes of its group.
+SAME_SIGNAL = 0.5  # seconds
 
 
 def stop_on_signals(drain: Callable[[str], object], stop_at_once: Callable[[str], object]) -> None:
@@ -23,7 +24,7 @@ def stop_on_signals(drain: Callable[[str], object], stop_at_once: Callable[[str]
         if not first:
             first.append(now)
             drain(name)
-        elif number != signal.SIGINT or now - first[0] >= SAME_KEY_PRESS:
+        elif now - first[0] >= SAME_SIGNAL:
             stop_at_once(name)
 
     signal.signal(signal.SIGTERM, handle)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.consumers.resilience import signals
-from millstream.consumers.resilience.signals import SAME_KEY_PRESS, stop_on_signals
+from millstream.consumers.resilience.signals import SAME_SIGNAL, stop_on_signals
 from tests.consumers.clock import Clock
 
 if TYPE_CHECKING:
@@ -23,22 +23,17 @@ def handlers_come_back() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def test_second_ctrl_c_stops_at_once_but_one_that_a_launcher_repeats_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+def test_second_signal_stops_at_once_but_one_that_a_launcher_repeats_does_not(
+    monkeypatch: pytest.MonkeyPatch, number: int, name: str
+) -> None:
     clock = Clock(monkeypatch, signals)
     seen: list[tuple[str, str]] = []
     stop_on_signals(lambda name: seen.append(("drain", name)), lambda name: seen.append(("at once", name)))
-    signal.raise_signal(signal.SIGINT)
-    clock.now += SAME_KEY_PRESS / 2
-    signal.raise_signal(signal.SIGINT)
-    assert seen == [("drain", "Ctrl-C")]
-    clock.now += SAME_KEY_PRESS
-    signal.raise_signal(signal.SIGINT)
-    assert seen == [("drain", "Ctrl-C"), ("at once", "Ctrl-C")]
-
-
-def test_second_sigterm_stops_at_once() -> None:
-    seen: list[tuple[str, str]] = []
-    stop_on_signals(lambda name: seen.append(("drain", name)), lambda name: seen.append(("at once", name)))
-    signal.raise_signal(signal.SIGTERM)
-    signal.raise_signal(signal.SIGTERM)
-    assert seen == [("drain", "SIGTERM"), ("at once", "SIGTERM")]
+    signal.raise_signal(number)
+    clock.now += SAME_SIGNAL / 2
+    signal.raise_signal(number)
+    assert seen == [("drain", name)]
+    clock.now += SAME_SIGNAL
+    signal.raise_signal(number)
+    assert seen == [("drain", name), ("at once", name)]
