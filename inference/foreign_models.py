@@ -111,7 +111,9 @@ _HEADS: Final[tuple[tuple[Callable[[bytes], bool], str], ...]] = (
     (lambda head: head.startswith(b"CBM1"), how_to_convert(".cbm")),
     (
         lambda head: head.startswith(b"PK\3\4"),
-        "this is a zip archive, as torch writes it. Export the model to ONNX (`millstream docs models`).",
+        "this is a zip archive, as torch writes it. Export the model to ONNX (`millstream docs models`). If the archive holds an "
+        "ONNX model, unpack it.",
     ),
+    (lambda head: head.startswith(b"\x1f\x8b"), "this is compressed with gzip. Unpack it: gunzip"),
 )
 """What the beginning of a file shows: a test, and what to say."""

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from millstream.inference.casts import WORDS
 from millstream.inference.config_file import ConfigFile
 from millstream.inference.config_sections import Config, InputMapping, OutputMapping
 from millstream.inference.entries import read_entries
@@ -162,8 +163,8 @@ def _refuse_two_types(signature: Signature, written: ConfigFile) -> None:
             if both is None:
                 place = entry.mapped_at or written.at("inputs", index)
                 raise ModelConfigError(
-                    f"{place}: expected one type of field `{path}` for all tensors, found {needed} for tensor `{tensor}` and "
-                    f"{leaf} for tensor `{entry.tensor}`. Say with `type:` what the events have."
+                    f"{place}: expected one type of field `{path}` for all tensors, found {WORDS[needed]} for tensor `{tensor}` "
+                    f"and {WORDS[leaf]} for tensor `{entry.tensor}`. Say with `type:` what the events have."
                 )
             first[path] = both, tensor
 

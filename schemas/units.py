@@ -34,7 +34,7 @@ def parse_duration(value: object) -> float:
     if amount is not None and not unit:
         raise ValueError(f"expected a duration, found {amount} without a unit: write {amount}ms or {amount}s.")
     if amount is None or unit not in _SECONDS_OF:
-        raise ValueError(f"expected a duration such as 5ms, 0.5s or 2m, found {shown(value)}")
+        raise ValueError(f"expected a duration such as 5ms, 0.5s, 2m or 1h, found {shown(value)}")
     seconds = float(amount * _SECONDS_OF[unit])
     if seconds > _MAX_SECONDS:
         raise ValueError(f"expected a duration of at most 30 days (720h), found {shown(value)}")

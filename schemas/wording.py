@@ -60,7 +60,8 @@ def counted(count: int, noun: str) -> str:
 
 def meant(name: str, there: Collection[str]) -> str:
     """A question after the nearest of these names, with a space before it; empty: none is near."""
-    close = get_close_matches(name, there, n=1)
+    other_case = [each for each in there if each.casefold() == name.casefold()]
+    close = other_case or get_close_matches(name, there, n=1)
     return f" Did you mean `{close[0]}`?" if close else ""
 
 

@@ -54,7 +54,9 @@ def text_of(path: Path) -> str:
 def advice_on_ending(path: Path) -> str:
     """What to do if a YAML file that must have this name is there under the ending `.yml`; empty if it isn't."""
     other = path.with_suffix(".yml")
-    return f"Rename {other} to {path.name}: Millstream reads no file of another name." if other.is_file() else ""
+    return (
+        f"Rename {other} to {path.name}: in a folder, Millstream looks for this name only." if other.is_file() else ""
+    )
 
 
 def decoded(raw: bytes) -> str:

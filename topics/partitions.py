@@ -20,5 +20,5 @@ def partitions_of(client: Consumer | Producer, topic: str, timeout: float) -> li
         return sorted(found.partitions)
     advice = "Create it: millstream topics create PIPELINE"
     if found.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        advice = f"Grant the user of `kafka.client` what it needs there: {PERMISSIONS}"
+        advice = f"Grant DESCRIBE on it to the user of `kafka.client`; READ and WRITE include it ({PERMISSIONS})"
     raise TopicError(f"topic {topic}: {found.error.str()}. {advice}")

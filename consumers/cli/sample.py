@@ -43,6 +43,11 @@ class Sample:
 
 def of_file(name: str, limit: int) -> Sample:
     """The first events of a file of JSON lines. Raises WorkerError if there are none."""
+    if name.lower().endswith(".csv"):
+        raise WorkerError(
+            f"{place(name)}: expected events as JSON, one object per line, found a CSV file, whose values have no types. Convert "
+            f"it, for example with pandas: read_csv(FILE).to_json('events.jsonl', orient='records', lines=True)."
+        )
     sample = Sample(limit)
     with opened(name) as file:
         for line in json_lines(file, name):

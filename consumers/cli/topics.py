@@ -47,7 +47,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _remark(state: TopicState, made: list[str], args: argparse.Namespace) -> str:
     if state.partitions is None:
-        return "created, but this user may not see it: grant DESCRIBE on it" if state.name in made else "missing"
+        return (
+            "created, but this user may not see it: grant DESCRIBE on it"
+            if state.name in made
+            else "missing, or this user may not see it"
+        )
     # The control topic is meant to have one partition.
     wanted = args.partitions if args.action == "create" and state.role != ROLLOUT else None
     as_wanted = wanted in {None, state.partitions}

@@ -8,9 +8,12 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
+
 from millstream.consumers.comparison.errors import ComparisonError
 from millstream.consumers.resilience.signals import stop_on_signals
 from millstream.consumers.resilience.watchdog import Subject, end_process, watch
+from millstream.topics.partitions import PERMISSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -73,8 +76,16 @@ async def _run(app: Any, loop: asyncio.AbstractEventLoop, health: Health) -> Non
     await _step(app.producer.stop(), "send what is left", at_once)
     if crashed is not None or not told.done():
         raise ComparisonError(
-            f"the comparison job can't continue: {type(crashed).__name__}: {crashed}. All its state is in Kafka: start it again."
+            f"the comparison job can't continue: {type(crashed).__name__}: {crashed}. {_next_step(crashed)}"
         )
+
+
+def _next_step(crashed: BaseException | None) -> str:
+    """What to do about the error that ended the job."""
+    after = "All its state is in Kafka: start it again"
+    if isinstance(crashed, (TopicAuthorizationFailedError, GroupAuthorizationFailedError)):
+        return f"Grant the user of `kafka.client` what the job needs there ({PERMISSIONS}). {after} after that."
+    return f"{after}."
 
 
 async def _beat(health: Health) -> None:

@@ -7,7 +7,7 @@ from millstream.consumers.decode.lookup_keys import key_fields, used_lookups
 from millstream.consumers.decode.named_fields import included_at, override_fields
 from millstream.consumers.decode.time_forms import written
 from millstream.consumers.errors import PlanError
-from millstream.inference.casts import LEAVES, Cast
+from millstream.inference.casts import LEAVES, WORDS, Cast
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import both_take, merged_paths
 from millstream.inference.times import Format, Time
@@ -19,15 +19,6 @@ from millstream.schemas.lookup_columns import looked_up
 from millstream.schemas.paths import parse_path, place_of
 from millstream.schemas.store import Schema, SchemaStore
 from millstream.schemas.wording import Loc, dotted
-
-_WORDS = {
-    "scalar": "a text or a whole number",
-    "string": "a text",
-    "int64": "a whole number",
-    "float64": "a number",
-    "boolean": "true or false",
-    "mixed": "a text, a number, or true or false (type `any`)",
-}
 
 # Type in JSON without a schema -> the type that an option states. `any` takes texts and whole numbers, as event IDs are.
 _STATED = {leaf: stated for stated, leaf in LEAVES.items()} | {"scalar": "any"}
@@ -216,8 +207,8 @@ class PathTypes:
                     f"mapping, and `{_key(path)}: any` here."
                 )
         return (
-            f"{self._pipeline.at(*option)}: expected one type of field `{path}` for all that read it, found {_WORDS[wanted]} "
-            f"for `{dotted(option)}` and {_WORDS[other.type]} for {other.name}. {advice}"
+            f"{self._pipeline.at(*option)}: expected one type of field `{path}` for all that read it, found {WORDS[wanted]} "
+            f"for `{dotted(option)}` and {WORDS[other.type]} for {other.name}. {advice}"
         )
 
     def _one_form(self, option: Loc, path: str, uses: Sequence[_Use]) -> str:

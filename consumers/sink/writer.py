@@ -220,7 +220,11 @@ class Writer:
 
     def _abort(self, error: TransactionAborted, unwritten: Sequence[BatchResult] = ()) -> None:
         level = logging.INFO if isinstance(error, PartitionsMoved) else logging.WARNING
-        log.log(level, "the transaction is aborted, its events are read again (nothing is to be done): %s", error)
+        log.log(
+            level,
+            "the transaction is aborted, its events are read again (nothing is to be done, unless this goes on): %s",
+            error,
+        )
         self._sink.abort()
         self._note_done(unwritten, {})
         self._assignment.rewind_wanted.set()  # before `_release`: a worker without events in flight may conclude that it is idle

@@ -415,7 +415,7 @@ def test_path_of_two_tensors_has_the_type_that_fills_both(tmp_path: Path, first:
 
 def test_path_of_two_tensors_that_want_different_types_is_told(tmp_path: Path) -> None:
     text = "{tensor: x, fields: [f], dtype: string}\n  - {tensor: z, fields: [f], dtype: int64}"
-    says = r":3: inputs\[1\]: expected one type of field `f` for all tensors, found string for tensor `x` and int64 for"
+    says = r":3: inputs\[1\]: expected one type of field `f` for all tensors, found a text for tensor `x` and a whole"
     with pytest.raises(ModelConfigError, match=says):
         signature_of(tmp_path, text)
 
@@ -432,7 +432,7 @@ def test_path_of_two_tensors_that_want_different_types_is_told(tmp_path: Path) -
         (
             "as: hour",
             "int64",
-            r"takes an Avro timestamp or a time with separators, such as .* \(for other times, write `time:`\) from",
+            r"takes an Avro timestamp or an existing time with separators, such as .* \(for other times, write `time:`\) from",
         ),
         ("vocabulary: [a]", "float64", "takes an entry of the vocabulary from .* has float64 there"),
     ],

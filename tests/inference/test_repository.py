@@ -168,7 +168,7 @@ def test_config_of_another_ending_is_to_be_renamed(tmp_path: Path, beside: str |
     with pytest.raises(ModelConfigError) as refused:
         load_version(tmp_path, "late")
     assert str(refused.value).startswith(f"{config} is missing: ")
-    assert f"Rename {folder / 'config.yml'} to config.yaml: Millstream reads no file of another name." in str(
+    assert f"Rename {folder / 'config.yml'} to config.yaml: in a folder, Millstream looks for this name only." in str(
         refused.value
     )
 

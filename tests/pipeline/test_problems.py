@@ -169,7 +169,7 @@ PROBLEMS = [
     ("name: m\n", "name: m\n  inputs: {x: [a, {missing: 0}]}\n", 12,
      "model.inputs.x: expected an event field or a list of them, found a list. Write [field, field], or {field: name}"),
     ("name: m\n", "name: m\nbatch:\n  max_wait: soon\n", 13,
-     "batch.max_wait: expected a duration such as 5ms, 0.5s or 2m, found 'soon'. Write for example: max_wait: 5ms"),
+     "batch.max_wait: expected a duration such as 5ms, 0.5s, 2m or 1h, found 'soon'. Write for example: max_wait: 5ms"),
     ("name: m\n", "name: m\nbatch:\n  max_wait: 5\n", 13,
      "batch.max_wait: expected a duration, found 5 without a unit: write 5ms or 5s."),
     ("name: m\n", "name: m\nbatch:\n  max_bytes: 4096\n", 13,
@@ -327,7 +327,7 @@ def test_missing_file_and_folder_are_named(tmp_path: Path) -> None:
     [
         (
             "orders/pipeline.yaml",
-            "Rename {}/orders/pipeline.yml to pipeline.yaml: Millstream reads no file of another name.",
+            "Rename {}/orders/pipeline.yml to pipeline.yaml: in a folder, Millstream looks for this name only.",
         ),
         ("order", "Did you mean `{}/orders`?"),
         ("order/pipeline.yaml", "Did you mean `{}/orders`?"),

@@ -58,7 +58,7 @@ def test_number_without_unit_is_refused_with_what_to_write(value: object) -> Non
     ],
 )
 def test_what_is_no_duration_is_named(value: object) -> None:
-    with pytest.raises(ValueError, match=r"expected a duration such as 5ms, 0\.5s or 2m, found ") as caught:
+    with pytest.raises(ValueError, match=r"expected a duration such as 5ms, 0\.5s, 2m or 1h, found ") as caught:
         parse_duration(value)
     assert str(caught.value).endswith(shown(value))
 
