@@ -22,6 +22,7 @@ from millstream.consumers.comparison.join import join_settings
 from millstream.consumers.comparison.pairs import KnownPairs
 from millstream.consumers.comparison.record_batches import install
 from millstream.consumers.comparison.streams import Streams
+from millstream.consumers.comparison.transport import is_of_records
 from millstream.consumers.comparison.updates import Updates
 
 if TYPE_CHECKING:
@@ -114,7 +115,9 @@ class ComparisonApp:
             async for event in stream.events():
                 try:
                     await handle(event)
-                except Exception:
+                except Exception as error:
+                    if self.faust.is_ending or not is_of_records(error):
+                        await self.faust.give_up(error)
                     # Faust would not log the error, and would commit past the records.
                     count = len(event.value) if isinstance(event.value, list) else 1
                     log.exception("left out %d records of %s: unexpected error", count, event.message.topic)

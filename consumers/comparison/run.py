@@ -63,6 +63,7 @@ async def _run(app: Any, loop: asyncio.AbstractEventLoop, health: Health) -> Non
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     stopping.set()
     beats.cancel()
+    app.is_ending = True
     crashed = app.crash_reason or (running.exception() if running.done() else None)
     if crashed is None:
         log.info(
@@ -116,6 +117,8 @@ async def _step(work: Awaitable[object], what: str, at_once: asyncio.Event) -> N
         log.warning(
             "shutdown: did not wait to %s%s", what, "" if at_once.is_set() else f" for more than {STEP_TIMEOUT:g} s"
         )
+    elif step.cancelled():  # one of Faust's threads has ended
+        log.warning("shutdown: could not %s", what)
     elif (error := step.exception()) is not None:
         log.warning("shutdown: could not %s: %s: %s", what, type(error).__name__, error)
 

@@ -10,12 +10,15 @@ Faust commits past them once the message is processed.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import faust
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
+from faust.exceptions import NotReady
 from faust.transport.drivers import aiokafka as driver
 from mode.utils.queues import FlowControlEvent
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 log = logging.getLogger("faust")  # these classes' log lines are Faust's own
+_TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 FOLDED_RECORDS = 4000  # most records of one fetch
 
 
@@ -104,11 +108,24 @@ class _FlowControl(FlowControlEvent):
             super().resume()
 
 
+def is_of_records(error: Exception) -> bool:
+    """Whether the error may come from the records in progress, and not from the broker or the producer."""
+    return isinstance(error, _TOO_LARGE) or not isinstance(error, KafkaError | NotReady)
+
+
 class FoldingApp(faust.App):
     """A Faust app that gets the records of `folded_topics` folded."""
 
     logger = log
     folded_topics: frozenset[str] = frozenset()
+    is_ending = False  # the consumer and the producer stop, or have stopped
+
+    async def give_up(self, error: Exception) -> NoReturn:
+        """End the job with this error. It never returns: Faust would commit past the records in progress."""
+        if not self.is_ending:
+            await self.crash(error)
+        await asyncio.Event().wait()
+        raise AssertionError("nothing sets the event")
 
     @cached_property
     def flow_control(self) -> _FlowControl:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+TopicAuthorizationFailedError = pytest.importorskip("aiokafka.errors").TopicAuthorizationFailedError
 pytest.importorskip("faust", reason="the comparison job's packages: make .venv/.comparison")
 
 TURNS = 1000  # of the event loop, in which an update does all that waits for nothing
@@ -39,9 +40,9 @@ class Topic:
             each.set_result(None)
         self.sent.clear()
 
-    def refuse(self) -> None:
+    def refuse(self, error: type[Exception] = OSError) -> None:
         for each in self.sent:
-            each.set_exception(OSError("not authorized"))
+            each.set_exception(error("not authorized"))
         self.sent.clear()
 
 
@@ -67,6 +68,9 @@ class Faust:
     @property
     def should_stop(self) -> bool:
         return self._updates > 1
+
+    async def give_up(self, error: Exception) -> None:
+        raise error
 
     async def sleep(self, seconds: float) -> None:
         self._updates += seconds == self._update_every
@@ -148,6 +152,20 @@ def test_summaries_stay_until_kafka_has_or_refuses_their_results(
         world.by_pair.acknowledge()
         await update
         assert world.job.left_out("undelivered") == (2 if answer is Topic.refuse else 0)
+
+    asyncio.run(check())
+
+
+def test_missing_permission_to_write_results_ends_the_job_and_their_summaries_stay(tmp_path: Path) -> None:
+    async def check() -> None:
+        world = with_closed_part(tmp_path)
+        update = world.start()
+        await turns()
+        world.evaluations.refuse(TopicAuthorizationFailedError)
+        with pytest.raises(TopicAuthorizationFailedError):
+            await update
+        assert world.job.windows_kept() == [1, 50]
+        assert world.job.left_out("undelivered") == 0
 
     asyncio.run(check())
 

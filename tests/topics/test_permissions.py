@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AclBinding,
     AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
     ResourceType,
 )
 
@@ -21,61 +17,21 @@ from millstream.consumers.control.reader import ControlReader
 from millstream.topics import admin
 from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.lag import LagReader
-from millstream.topics.local.ports import free_ports
 from millstream.topics.records import RecordReader, RecordWriter
 from millstream.topics.since_reader import SinceReader
 from tests.broker.choice import Broker
 from tests.broker.clients import create_topic, produce, wait_until
-from tests.broker.maven import MavenKafka, missing_for_maven
+from tests.broker.guarded import GuardedKafka
+from tests.broker.maven import missing_for_maven
 from tests.consumers.control.topic_in_memory import PIPELINE, decode
 from tests.pipeline.pipeline_files import SMALL, load
 from tests.producers.orders import echo_service
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = [pytest.mark.durable, pytest.mark.full]
-
-JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="a" user_app="secret";'
-
-
-class GuardedKafka(MavenKafka):
-    """A broker with a second listener, at which the user `app` may do only what ACLs allow."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        (self.guarded,) = free_ports(1)
-
-    def _settings(self) -> dict[str, object]:
-        plain = super()._settings()
-        also = f",GUARDED://127.0.0.1:{self.guarded}"
-        return plain | {
-            "listeners": f"{plain['listeners']}{also}",
-            "advertised.listeners": f"{plain['advertised.listeners']}{also}",
-            "listener.security.protocol.map": f"{plain['listener.security.protocol.map']},GUARDED:SASL_PLAINTEXT",
-            "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.guarded.plain.sasl.jaas.config": JAAS,
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:ANONYMOUS",
-        }
-
-    @property
-    def client(self) -> Mapping[str, Any]:
-        """The settings of a client of the user `app`."""
-        return {
-            "bootstrap.servers": f"127.0.0.1:{self.guarded}",
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": "app",
-            "sasl.password": "secret",
-        }
-
-    def grant(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
-        allowed = AclPermissionType.ALLOW
-        binding = AclBinding(kind, name, ResourcePatternType.LITERAL, "User:app", "*", operation, allowed)
-        client = AdminClient({"bootstrap.servers": self.bootstrap})  # it must outlive its answer
-        client.create_acls([binding])[binding].result(10)
 
 
 @pytest.fixture(scope="module")

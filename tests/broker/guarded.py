@@ -1,0 +1,79 @@
+"""Apache Kafka with ACLs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from millstream.topics.local.ports import free_ports
+from tests.broker.maven import MavenKafka
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="a" user_app="secret";'
+
+
+class GuardedKafka(MavenKafka):
+    """A broker with a second listener, at which the user `app` may do only what ACLs allow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        (self.guarded,) = free_ports(1)
+
+    def _settings(self) -> dict[str, object]:
+        plain = super()._settings()
+        also = f",GUARDED://127.0.0.1:{self.guarded}"
+        return plain | {
+            "listeners": f"{plain['listeners']}{also}",
+            "advertised.listeners": f"{plain['advertised.listeners']}{also}",
+            "listener.security.protocol.map": f"{plain['listener.security.protocol.map']},GUARDED:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.guarded.plain.sasl.jaas.config": JAAS,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        }
+
+    @property
+    def client(self) -> Mapping[str, Any]:
+        """The settings of a client of the user `app`."""
+        return {
+            "bootstrap.servers": f"127.0.0.1:{self.guarded}",
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "app",
+            "sasl.password": "secret",
+        }
+
+    def grant(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
+        """Let the user `app` do this. For all resources of the kind, the name is *."""
+        binding = AclBinding(*_key(kind, name, operation))
+        client = AdminClient({"bootstrap.servers": self.bootstrap})  # it must outlive its answer
+        client.create_acls([binding])[binding].result(10)
+
+    def forbid(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
+        """Deny it, which counts more than what is granted."""
+        binding = AclBinding(*_key(kind, name, operation, AclPermissionType.DENY))
+        client = AdminClient({"bootstrap.servers": self.bootstrap})
+        client.create_acls([binding])[binding].result(10)
+
+    def allow_again(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
+        """Undo `forbid`."""
+        asked = AclBindingFilter(*_key(kind, name, operation, AclPermissionType.DENY))
+        client = AdminClient({"bootstrap.servers": self.bootstrap})
+        client.delete_acls([asked])[asked].result(10)
+
+
+def _key(
+    kind: ResourceType, name: str, operation: AclOperation, permission: AclPermissionType = AclPermissionType.ALLOW
+) -> tuple[Any, ...]:
+    return kind, name, ResourcePatternType.LITERAL, "User:app", "*", operation, permission

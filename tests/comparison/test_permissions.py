@@ -1,0 +1,83 @@
+"""A permission that is withdrawn from the running comparison job ends it. Nothing that it has read is left out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]
+
+from tests.broker.choice import Broker
+from tests.broker.guarded import GuardedKafka
+from tests.broker.maven import missing_for_maven
+from tests.comparison.scene import Events, Job, Scene, check, comparison_scene
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytest.importorskip("faust", reason="the comparison job's packages: make .venv/.comparison")
+pytestmark = [pytest.mark.durable, pytest.mark.full]
+STEP = 600
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[GuardedKafka]:
+    if (missing := missing_for_maven()) is not None:
+        pytest.skip(f"starts a broker of its own, but {missing}")
+    with GuardedKafka() as broker:
+        broker.grant(ResourceType.TOPIC, "*", AclOperation.ALL)
+        broker.grant(ResourceType.GROUP, "*", AclOperation.ALL)
+        yield broker
+
+
+@pytest.fixture
+def scene(guarded: GuardedKafka, tmp_path: Path) -> Scene:
+    """Its job is the user `app`."""
+    made = comparison_scene(tmp_path, Broker(guarded.bootstrap, durable=True, kind="maven"))
+    document = yaml.safe_load(made.file.read_text(encoding="utf-8"))
+    client = dict(guarded.client)
+    document["kafka"] = {"bootstrap": client.pop("bootstrap.servers"), "client": client}
+    made.file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("topic", "operation"),
+    [
+        ("{group}-comparison-chunks-changelog", AclOperation.WRITE),
+        ("{group}-comparison-labels", AclOperation.WRITE),
+        ("{group}-comparison-parts", AclOperation.WRITE),
+        ("{evaluations}", AclOperation.WRITE),
+        ("{labels}", AclOperation.READ),
+    ],
+)
+def test_permission_that_is_withdrawn_ends_the_job_which_then_goes_on_where_it_was(
+    guarded: GuardedKafka, scene: Scene, topic: str, operation: AclOperation
+) -> None:
+    pipeline = scene.pipeline
+    assert pipeline.labels is not None
+    name = topic.format(
+        group=pipeline.group_id, evaluations=pipeline.comparison.evaluations, labels=pipeline.labels.topic
+    )
+    events = Events.make(2 * STEP)
+    with Job(scene, "--metrics-port", "0") as job:
+        for number in range(2):
+            part = events.part(STEP * number, STEP * (number + 1))
+            scene.compare(part)
+            scene.label(part.ids, part.labels.tolist())
+            if number == 0:
+                job.wait_for_results(events=STEP, labelled=STEP)
+                guarded.forbid(ResourceType.TOPIC, name, operation)
+        assert job.wait() == 1
+        assert "Grant the user of `kafka.client` what the job needs there" in job.log
+        assert name in job.log
+        assert "left out" not in job.log
+        assert "Traceback" not in job.log
+    guarded.allow_again(ResourceType.TOPIC, name, operation)
+    with Job(scene, "--metrics-port", "0") as job:
+        for row in job.wait_for_results(events=2 * STEP, labelled=2 * STEP):
+            check(row, events)
+        assert job.stop() == 0
+        assert "left out" not in job.log
