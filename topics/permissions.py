@@ -1,10 +1,10 @@
 """Finds permissions that the user of `kafka.client` lacks. Brokers with ACLs say what a user may do (KIP-430).
 
-They don't say it of transactional IDs. The topics of labels and evaluations are not looked at: the comparison job uses them, and
-may be another user.
+They don't say it of transactional IDs.
 """
 
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -15,13 +15,26 @@ from millstream.topics.admin import ANSWER_TIMEOUT, ROLLOUT, Admin, is_embedded,
 from millstream.topics.errors import TopicError
 from millstream.topics.partitions import PERMISSIONS
 
-_READ, _WRITE = AclOperation.READ, AclOperation.WRITE
-_NEEDED: Final = {"input": _READ, "output": _WRITE, "dead letters": _WRITE, "comparisons": _WRITE, ROLLOUT: _READ}
+READ, WRITE = AclOperation.READ, AclOperation.WRITE
+_OF_WORKERS: Final = {"input": READ, "output": WRITE, "dead letters": WRITE, "comparisons": WRITE, ROLLOUT: READ}
 """What a worker does with the topics of these roles."""
+COORDINATOR_TIMEOUT: Final = 5.0  # seconds within which a cluster has a coordinator for its first group
+_NO_COORDINATOR: Final = {
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.NOT_COORDINATOR,
+}
 
 
-def require_permissions(admin: Admin, pipeline: Pipeline) -> None:
-    """Check that a worker may read and write the pipeline's topics, which exist, and read with its group.
+def needed_by_worker(pipeline: Pipeline) -> dict[str, Collection[AclOperation]]:
+    """The pipeline's topics that a worker uses -> what it does with them."""
+    return {name: [_OF_WORKERS[role]] for role, name in roles(pipeline) if role in _OF_WORKERS}
+
+
+def require_permissions(
+    admin: Admin, pipeline: Pipeline, needed: Mapping[str, Collection[AclOperation]], group: str
+) -> None:
+    """Check that the pipeline's user may do what is needed with topics, which exist, and read with a group.
 
     A broker that doesn't know the question refuses nothing.
 
@@ -30,7 +43,7 @@ def require_permissions(admin: Admin, pipeline: Pipeline) -> None:
     """
     if is_embedded(admin):  # it has no users
         return
-    lacking = [*_on_topics(admin, pipeline), *_on_group(admin, pipeline.group_id)]
+    lacking = [*_on_topics(admin, needed), *_on_group(admin, group)]
     if lacking:
         raise TopicError(
             f"the user of `kafka.client` in {pipeline.path.name} lacks permissions on {admin.bootstrap}: {', '.join(lacking)}. "
@@ -38,8 +51,7 @@ def require_permissions(admin: Admin, pipeline: Pipeline) -> None:
         )
 
 
-def _on_topics(admin: Admin, pipeline: Pipeline) -> Iterator[str]:
-    needed = {name: _NEEDED[role] for role, name in roles(pipeline) if role in _NEEDED}
+def _on_topics(admin: Admin, needed: Mapping[str, Collection[AclOperation]]) -> Iterator[str]:
     asked = admin.describe_topics(
         TopicCollection(list(needed)), include_authorized_operations=True, request_timeout=ANSWER_TIMEOUT
     )
@@ -49,19 +61,30 @@ def _on_topics(admin: Admin, pipeline: Pipeline) -> Iterator[str]:
         except KafkaException as error:
             error.__traceback__ = None  # see `millstream.topics.group.refuse_foreign_group`
             continue
-        if allowed and needed[name] not in allowed:
-            yield f"{needed[name].name} on topic {name}"
+        missing = [operation.name for operation in needed[name] if allowed and operation not in allowed]
+        if missing:
+            yield f"{' and '.join(missing)} on topic {name}"
 
 
 def _on_group(admin: Admin, group: str) -> Iterator[str]:
+    until = time.monotonic() + COORDINATOR_TIMEOUT
+    error = _refusal(admin, group)
+    while error in _NO_COORDINATOR and time.monotonic() < until:  # the first group of a cluster
+        time.sleep(0.1)
+        error = _refusal(admin, group)
+    if error == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        yield f"READ on group {group}"
+
+
+def _refusal(admin: Admin, group: str) -> int | None:
+    """The code of the error with which the broker would refuse to let the user read with the group; None: it would not."""
     asked = admin.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=ANSWER_TIMEOUT)
     try:
         allowed = asked[group].result().authorized_operations
     except KafkaException as error:
         error.__traceback__ = None  # as above
-        # READ includes DESCRIBE. Without DESCRIBE, the broker doesn't answer the question.
-        is_missing = error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
-    else:
-        is_missing = bool(allowed) and _READ not in allowed
-    if is_missing:
-        yield f"READ on group {group}"
+        code: int = error.args[
+            0
+        ].code()  # READ includes DESCRIBE. Without DESCRIBE, the broker doesn't answer the question.
+        return code
+    return KafkaError.GROUP_AUTHORIZATION_FAILED if allowed and READ not in allowed else None

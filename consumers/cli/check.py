@@ -47,7 +47,7 @@ from millstream.schemas.paths import Step, parse_path, text_of
 from millstream.schemas.store import AvroType
 from millstream.schemas.yaml_file import advice_on_ending
 from millstream.topics.admin import Admin, cleanup_policy, is_embedded, no_settings, require
-from millstream.topics.permissions import require_permissions
+from millstream.topics.permissions import needed_by_worker, require_permissions
 
 MAX_NAMES = 3  # classes of an output that are named
 _INPUTS = re.compile(rb"^(\{\s*)?[\"']?inputs[\"']?\s*:", re.MULTILINE)
@@ -177,7 +177,7 @@ def _topics(pipeline: Pipeline, *, offline: bool) -> str:
         return "not checked (--offline)"
     admin = Admin(pipeline.client_config(), say)
     require(admin, pipeline)
-    require_permissions(admin, pipeline)
+    require_permissions(admin, pipeline, needed_by_worker(pipeline), pipeline.group_id)
     if pipeline.rollout is not None:
         require_control_topic(admin, pipeline)
     found = f"all exist on {pipeline.kafka.bootstrap}"

@@ -5,10 +5,11 @@ import logging
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 from rich.console import Console
 from rich.text import Text
 
@@ -18,7 +19,7 @@ from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.cli.log_lines import log_to_stderr
 from millstream.consumers.comparison.errors import ComparisonError
 from millstream.consumers.comparison.metrics import ComparisonMetrics
-from millstream.consumers.comparison.names import own_topics
+from millstream.consumers.comparison.names import app_name, own_topics
 from millstream.consumers.comparison.show import as_json, judged, read_results, results, time_text
 from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.observability.broker_watch import BrokerWatch
@@ -35,6 +36,7 @@ from millstream.inference.errors import ModelConfigError, SourceUnavailable
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import Admin, ensure, require, states
 from millstream.topics.broker_probe import BrokerProbe
+from millstream.topics.permissions import READ, WRITE, require_permissions
 
 log = logging.getLogger("millstream")
 
@@ -137,6 +139,7 @@ def _compare(pipeline: Pipeline, metrics: ComparisonMetrics, health: Health) -> 
     assert topic.partitions is not None  # `require` checked that the topic exists
     replication = topic.replication_factor or 1
     ensure(admin, own_topics(pipeline), partitions=topic.partitions, replication=replication)
+    require_permissions(admin, pipeline, _needed(pipeline), app_name(pipeline))
     del admin  # it would keep its connections and threads
     if pipeline.labels is None:
         log.info(
@@ -164,6 +167,13 @@ def _compare(pipeline: Pipeline, metrics: ComparisonMetrics, health: Health) -> 
         )  # fmt: skip
         with BrokerWatch(pipeline.kafka.bootstrap, BrokerProbe(pipeline.client_config()), health):
             run_until_stopped(app.faust, health)
+
+
+def _needed(pipeline: Pipeline) -> Mapping[str, Collection[AclOperation]]:
+    """The topics that the job uses -> what it does with them."""
+    needed = {name: [READ, WRITE] for name in (pipeline.comparison.evaluations, *own_topics(pipeline))}
+    read = [pipeline.comparison.topic, *([] if pipeline.labels is None else [pipeline.labels.topic])]
+    return needed | {name: [READ] for name in read}
 
 
 def _set_up_log(level: str) -> None:

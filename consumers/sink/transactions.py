@@ -79,6 +79,7 @@ class ExactlyOnce(Counted):
         self._assignment = assignment
         self._bulk = bulk_of(self._producer, self._error_cb)
         self._open = False
+        self._aborted_by: KafkaError | None = None  # why the last transaction was aborted, if no retry fixes that
         self._ended = 0.0  # when the last transaction was committed, seconds on the monotonic clock
         self._begun = 0.0  # when the transaction was opened, seconds on the monotonic clock
         self._warnings = SeldomWarnings()
@@ -117,6 +118,7 @@ class ExactlyOnce(Counted):
             aborted = TransactionAborted if self._assignment.is_lost(gone) else PartitionsMoved
             raise aborted(self._assignment.why_gone(gone))
         self._open = self._one_by_one = False
+        self._aborted_by = None
         self._metrics.count(TRANSACTIONS, 1, "committed")
 
     def abort(self) -> None:
@@ -201,9 +203,11 @@ class ExactlyOnce(Counted):
         # For records in bulk, the client doesn't report which topic failed. The next transaction shows it.
         untold = topic is None and self._open and self._bulk is not None and not self._one_by_one
         if error.fatal() or error.code() in (REFUSED_RECORD if untold else FINAL_ERRORS):
-            return failed(topic, error)
+            # After some errors, the broker refuses the abort. Only the first error says what to do.
+            return failed(topic, error if error.code() in FINAL_ERRORS else self._aborted_by or error)
         if error.code() == KafkaError.ILLEGAL_GENERATION:  # the group has moved on, and this worker doesn't know it yet
             return PartitionsMoved(
                 f"the group moves partitions between workers, because one joined or left it ({error.str()})"
             )
+        self._aborted_by = error if error.code() in FINAL_ERRORS else None
         return TransactionAborted(error.str())

@@ -58,10 +58,11 @@ def seek_committed(
             log.warning("the committed offsets are not known yet: %s; trying again", error.args[0].str())
             return False
         topics = ", ".join(sorted({topic for topic, _ in partitions}))
-        raise WorkerError(
-            f"the committed offsets of {topics} can't be read after an abort: {error.args[0].str()}. If the topic is gone, "
-            "create it: millstream topics create PIPELINE. Otherwise, a new worker reads on from them."
-        ) from None
+        advice = "If the topic is gone, create it: millstream topics create PIPELINE. Otherwise, a new worker reads on from them."
+        if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            advice = "Grant READ on the group to the user of `kafka.client` in the pipeline file."
+        said = error.args[0].str()
+        raise WorkerError(f"the committed offsets of {topics} can't be read after an abort: {said}. {advice}") from None
     if read:
         log.info("reading %s again from the committed offsets", ranges_of((p.topic, p.partition) for p in read))
     return True

@@ -43,6 +43,18 @@ def scene(guarded: GuardedKafka, tmp_path: Path) -> Scene:
     return made
 
 
+def test_permissions_that_are_missing_at_the_start_are_named(guarded: GuardedKafka, scene: Scene) -> None:
+    group, evaluations = f"{scene.pipeline.group_id}-comparison", scene.pipeline.comparison.evaluations
+    missing = [(ResourceType.GROUP, group, AclOperation.READ), (ResourceType.TOPIC, evaluations, AclOperation.WRITE)]
+    for each in missing:
+        guarded.forbid(*each)
+    with Job(scene) as job:
+        assert job.wait() == 1
+        assert f"WRITE on topic {evaluations}, READ on group {group}. Grant them" in job.log
+    for each in missing:
+        guarded.allow_again(*each)
+
+
 @pytest.mark.parametrize(
     ("topic", "operation"),
     [

@@ -315,6 +315,22 @@ def test_transaction_after_an_abort_counts_by_itself() -> None:
     assert own.ended() == (1, 1)
 
 
+def test_error_that_the_user_can_fix_is_told_if_the_abort_after_it_fails() -> None:
+    own = Transactional(bulk=True)
+    forbidden = failure(KafkaError.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed", txn_requires_abort=True)
+    own.producer.next_failures["commit_transaction"] = [forbidden]
+    own.write(b"1")
+    with pytest.raises(TransactionAborted):
+        own.delivery.checkpoint({A: (1, 5)})
+    own.producer.next_failures["abort_transaction"] = [
+        failure(KafkaError.INVALID_TXN_STATE, "invalid state", fatal=True)
+    ]
+    with pytest.raises(
+        DeliveryFailed, match=r"Topic authorization failed\. Grant WRITE and DESCRIBE on the topics of predictions"
+    ):
+        own.delivery.abort()
+
+
 def test_transaction_is_aborted_once() -> None:
     own = Transactional()
     own.write(b"1")

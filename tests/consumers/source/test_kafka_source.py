@@ -547,6 +547,14 @@ def test_rewind_waits_for_a_partition_that_was_assigned_this_moment() -> None:
     assert len(reading.read()) == 5
 
 
+def test_rewind_without_the_permission_to_read_with_the_group_names_it() -> None:
+    reading = Reading().assigned(A)
+    reading.read()
+    reading.consumer.next_failures["committed"] = [failure(KafkaError.GROUP_AUTHORIZATION_FAILED)]
+    with pytest.raises(WorkerError, match=r"can't be read after an abort: .*Grant READ on the group"):
+        reading.source.rewind()
+
+
 def test_rewind_that_waited_long_enough_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     reading = Reading().assigned(A)
     reading.read()
