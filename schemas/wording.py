@@ -23,6 +23,7 @@ EXPECTED = {
     "model_type": "a mapping",
 }
 """Pydantic's error type -> the expected value."""
+_DIGITS = 18  # of a text in quotes that would be a number without them: longer numbers are texts, too
 
 
 def dotted(loc: Loc) -> str:
@@ -92,4 +93,6 @@ def wrong_value(detail: ErrorDetails, expected_by_type: Mapping[str, str]) -> st
             return f"expected at least {counted(context['min_length'], 'item')}, found {context['actual_length']}"
         case kind:
             expected = expected_by_type.get(kind, f"another value ({detail['msg']})")
-    return f"expected {expected}, found {shown(detail['input'])}"
+    found = detail["input"]
+    is_quoted = "number" in expected and isinstance(found, str) and found.isdecimal() and len(found) <= _DIGITS
+    return f"expected {expected}, found {shown(found)}{' in quotes' if is_quoted else ''}"
