@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from millstream.schemas.wording import shown
+from millstream.schemas.wording import shown, shown_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,9 +65,8 @@ def _wanted(value: object) -> object:
     if isinstance(value, str) and re.fullmatch(_ALIAS_PATTERN, value):
         return value
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(
-            f"expected a whole number, latest or an alias (a name that begins with a letter), found {shown(value)}"
-        )
+        expected = "a whole number, latest or an alias (a name that begins with a letter)"
+        raise ValueError(f"expected {expected}, found {shown_for(expected, value)}")
     if value < 1:
         raise ValueError(f"expected at least 1, found {shown(value)}")
     if value > _LARGEST:

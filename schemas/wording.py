@@ -48,6 +48,12 @@ def shown(value: object) -> str:
     return f"{value!r:.60}"
 
 
+def shown_for(expected: str, value: object) -> str:
+    """As `shown`, where `expected` was wanted. It says if only quotes keep the value from being a number."""
+    is_quoted = "number" in expected and isinstance(value, str) and value.isdecimal() and len(value) <= _DIGITS
+    return f"{shown(value)}{' in quotes' if is_quoted else ''}"
+
+
 def first_of(entries: Sequence[str], most: int) -> str:
     """The first entries, and how many more there are."""
     more = f" and {len(entries) - most} more" if len(entries) > most else ""
@@ -93,6 +99,4 @@ def wrong_value(detail: ErrorDetails, expected_by_type: Mapping[str, str]) -> st
             return f"expected at least {counted(context['min_length'], 'item')}, found {context['actual_length']}"
         case kind:
             expected = expected_by_type.get(kind, f"another value ({detail['msg']})")
-    found = detail["input"]
-    is_quoted = "number" in expected and isinstance(found, str) and found.isdecimal() and len(found) <= _DIGITS
-    return f"expected {expected}, found {shown(found)}{' in quotes' if is_quoted else ''}"
+    return f"expected {expected}, found {shown_for(expected, detail['input'])}"
