@@ -42,6 +42,9 @@ _COLUMNS: dict[EventType, tuple[str, ...]] = {
     "any": ("string", "int32", "int64", "float32", "float64", "boolean", "mixed"),
 }
 _AS_JSON = "(as in JSON: no leading zeros, no plus sign)"
+_WHOLE_DOUBLE = (
+    "a whole number between -2^53 and 2^53: not all larger ones are doubles (in JSON, `type: int` takes them)"
+)
 _EXPECTED = {
     ("any", "number"): f"a number, true or false, or text with a number, such as 33.5 {_AS_JSON}",
     ("any", "int"): f"a whole number of 64 bits, true or false, or text with one, such as 33 {_AS_JSON}",
@@ -50,10 +53,7 @@ _EXPECTED = {
     ("text", "number"): f"text with a number, such as 33.5 {_AS_JSON}",
     ("text", "int"): f"text with a whole number of 64 bits, such as 33 {_AS_JSON}",
     ("text", "boolean"): "one of the texts true, false, 1 and 0",
-    (
-        "number",
-        "int",
-    ): "a whole number below 2^53, which a double holds exactly (`type: int` takes whole numbers of 64 bits)",
+    ("number", "int"): _WHOLE_DOUBLE,
     ("number", "boolean"): "0 or 1",
     ("int", "boolean"): "0 or 1",
 }
@@ -61,7 +61,7 @@ _BOOLEANS = {b"true": 1, b"1": 1, b"false": 0, b"0": 0}
 _BITS = {b"true": b"1", b"false": b"0"}
 _INT64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _INT64_END = 2.0**63
-_EXACT_END = 2.0**53  # a double may stand for several whole numbers from here on
+_EXACT_END = 2.0**53  # from here on, a double may stand for several whole numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +100,10 @@ class Cast:
         numbers = as_numbers(column)
         if self.of == "boolean":
             return Converted(NumberColumn(numbers.values.astype(np.int64), numbers.valid), None)
-        # What the event has was read as a double.
-        fits = _is_bit(numbers.values) if self.to == "boolean" else _is_whole(numbers.values, _EXACT_END)
-        values = np.where(fits, numbers.values, 0).astype(np.bool_ if self.to == "boolean" else np.int64)
-        wrong = ~fits if numbers.valid is None else ~fits & numbers.valid
-        return Converted(NumberColumn(values, numbers.valid), wrong if wrong.any() else None)
+        if self.to == "boolean":
+            return _fitting(numbers, _is_bit(numbers.values), np.bool_)
+        # What events have was read as a double.
+        return _fitting(numbers, _is_whole(numbers.values, _EXACT_END), np.int64)
 
     def _of_what_it_has(self, column: Column, event_times: Callable[[], Ints]) -> Converted:
         """Convert values of any type. Texts may be those of numbers and booleans."""
@@ -113,8 +112,18 @@ class Cast:
                 column = replace(column, packed=_with_bits(column.packed))
             return Cast("text", self.to).convert(column, event_times)
         kind = as_numbers(column).values.dtype.kind
+        if (kind, self.to) == ("f", "int"):  # a schema says that these are doubles
+            numbers = as_numbers(column)
+            return _fitting(numbers, _is_whole(numbers.values, _INT64_END), np.int64)
         of: EventType = "boolean" if kind == "b" else "int" if kind == "i" else "number"
         return Cast(of, self.to).convert(column, event_times)
+
+
+def _fitting(numbers: NumberColumn, fits: Mask, dtype: type[np.generic]) -> Converted:
+    """The numbers as this type, and which of them don't fit it."""
+    values = np.where(fits, numbers.values, 0).astype(dtype)
+    wrong = ~fits if numbers.valid is None else ~fits & numbers.valid
+    return Converted(NumberColumn(values, numbers.valid), wrong if wrong.any() else None)
 
 
 def _with_bits(texts: Packed) -> Packed:

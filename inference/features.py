@@ -331,8 +331,9 @@ def _length(length: int | None) -> str:
 
 def _taken(entry: TensorInput, length: int | None) -> str:
     """What an input of variable length takes in place of a list of this length, for messages; None: of a null."""
-    is_text = entry.splitter is not None and length is None
-    return "needs a text" if is_text else f"takes up to {entry.max_length} values"
+    if length is None:
+        return "needs a list" if entry.splitter is None else "needs a text"
+    return f"takes up to {entry.max_length} values"
 
 
 def _items(

@@ -29,8 +29,8 @@ def how_to_convert(suffix: str) -> str:
     if suffix in PICKLES:
         return (
             "a pickled model runs code when it is loaded, so Millstream doesn't load it. Convert it to ONNX where you trained it "
-            "(scikit-learn: `skl2onnx.to_onnx(model, numpy.asarray(X[:1], 'float32'))`; if X is a DataFrame with texts, too: "
-            "`X[:1].astype({name: 'float32' for name in numbers})` in place of the array; for a classifier also "
+            "(scikit-learn: `skl2onnx.to_onnx(model, numpy.asarray(X[:1], 'float32'))`; if X is a DataFrame that has texts, too: "
+            "`X[:1]` with its columns of numbers as float32, in place of the array; for a classifier also "
             "`options={'zipmap': False}`; XGBoost and LightGBM: package onnxmltools), or load it in a class of yours in model.py "
             "(`millstream docs models`)."
         )
@@ -114,6 +114,6 @@ _HEADS: Final[tuple[tuple[Callable[[bytes], bool], str], ...]] = (
         "this is a zip archive, as torch writes it. Export the model to ONNX (`millstream docs models`). If the archive holds an "
         "ONNX model, unpack it.",
     ),
-    (lambda head: head.startswith(b"\x1f\x8b"), "this is compressed with gzip. Unpack it: gunzip"),
+    (lambda head: head.startswith(b"\x1f\x8b"), "this is compressed with gzip. Unpack it with gunzip."),
 )
 """What the beginning of a file shows: a test, and what to say."""

@@ -16,6 +16,8 @@ from millstream.topics.errors import TopicError
 from millstream.topics.partitions import PERMISSIONS
 
 READ, WRITE = AclOperation.READ, AclOperation.WRITE
+Needed = Mapping[str, Collection[AclOperation]]
+"""Topics -> what is done with them."""
 _OF_WORKERS: Final = {"input": READ, "output": WRITE, "dead letters": WRITE, "comparisons": WRITE, ROLLOUT: READ}
 """What a worker does with the topics of these roles."""
 COORDINATOR_TIMEOUT: Final = 5.0  # seconds within which a cluster has a coordinator for its first group
@@ -26,17 +28,15 @@ _NO_COORDINATOR: Final = {
 }
 
 
-def needed_by_worker(pipeline: Pipeline) -> dict[str, Collection[AclOperation]]:
-    """The pipeline's topics that a worker uses -> what it does with them."""
+def needed_by_worker(pipeline: Pipeline) -> Needed:
+    """What a worker does with the pipeline's topics."""
     return {name: [_OF_WORKERS[role]] for role, name in roles(pipeline) if role in _OF_WORKERS}
 
 
-def require_permissions(
-    admin: Admin, pipeline: Pipeline, needed: Mapping[str, Collection[AclOperation]], group: str
-) -> None:
+def require_permissions(admin: Admin, pipeline: Pipeline, needed: Needed, group: str) -> None:
     """Check that the pipeline's user may do what is needed with topics, which exist, and read with a group.
 
-    A broker that doesn't know the question refuses nothing.
+    If the broker doesn't know the question, or doesn't answer it, nothing is refused.
 
     Raises:
         TopicError: naming all that is missing, and what to do.
@@ -51,7 +51,7 @@ def require_permissions(
         )
 
 
-def _on_topics(admin: Admin, needed: Mapping[str, Collection[AclOperation]]) -> Iterator[str]:
+def _on_topics(admin: Admin, needed: Needed) -> Iterator[str]:
     asked = admin.describe_topics(
         TopicCollection(list(needed)), include_authorized_operations=True, request_timeout=ANSWER_TIMEOUT
     )
@@ -68,23 +68,22 @@ def _on_topics(admin: Admin, needed: Mapping[str, Collection[AclOperation]]) -> 
 
 def _on_group(admin: Admin, group: str) -> Iterator[str]:
     until = time.monotonic() + COORDINATOR_TIMEOUT
-    error = _refusal(admin, group)
+    error = _refused_with(admin, group)
     while error in _NO_COORDINATOR and time.monotonic() < until:  # the first group of a cluster
         time.sleep(0.1)
-        error = _refusal(admin, group)
+        error = _refused_with(admin, group)
     if error == KafkaError.GROUP_AUTHORIZATION_FAILED:
         yield f"READ on group {group}"
 
 
-def _refusal(admin: Admin, group: str) -> int | None:
+def _refused_with(admin: Admin, group: str) -> int | None:
     """The code of the error with which the broker would refuse to let the user read with the group; None: it would not."""
     asked = admin.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=ANSWER_TIMEOUT)
     try:
         allowed = asked[group].result().authorized_operations
     except KafkaException as error:
         error.__traceback__ = None  # as above
-        code: int = error.args[
-            0
-        ].code()  # READ includes DESCRIBE. Without DESCRIBE, the broker doesn't answer the question.
+        # READ includes DESCRIBE. Without DESCRIBE, the broker doesn't answer the question.
+        code: int = error.args[0].code()
         return code
     return KafkaError.GROUP_AUTHORIZATION_FAILED if allowed and READ not in allowed else None

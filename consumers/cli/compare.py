@@ -5,11 +5,10 @@ import logging
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 from rich.console import Console
 from rich.text import Text
 
@@ -36,7 +35,7 @@ from millstream.inference.errors import ModelConfigError, SourceUnavailable
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import Admin, ensure, require, states
 from millstream.topics.broker_probe import BrokerProbe
-from millstream.topics.permissions import READ, WRITE, require_permissions
+from millstream.topics.permissions import READ, WRITE, Needed, require_permissions
 
 log = logging.getLogger("millstream")
 
@@ -169,8 +168,8 @@ def _compare(pipeline: Pipeline, metrics: ComparisonMetrics, health: Health) -> 
             run_until_stopped(app.faust, health)
 
 
-def _needed(pipeline: Pipeline) -> Mapping[str, Collection[AclOperation]]:
-    """The topics that the job uses -> what it does with them."""
+def _needed(pipeline: Pipeline) -> Needed:
+    """What the job does with the pipeline's topics and its own."""
     needed = {name: [READ, WRITE] for name in (pipeline.comparison.evaluations, *own_topics(pipeline))}
     read = [pipeline.comparison.topic, *([] if pipeline.labels is None else [pipeline.labels.topic])]
     return needed | {name: [READ] for name in read}

@@ -24,6 +24,7 @@ _INDEX = re.compile(r"\[-?\d+\]")
 _ABSENT = re.compile(
     r"field `(?P<path>.+?)`(\[(?P<item>\d+)\])? is (absent or )?null, but .+"
 )  # older dead letters say `is null` of items
+_NAME = re.compile(r"\w+", re.ASCII)  # which a path has as it is
 _MAX_NAMES = 12  # of fields that are listed
 _SINGLE = {"text": "text", "true or false": "boolean", "a number": "number", "an integer": "int"}
 """Beginning of what a message expects -> its option `type`."""
@@ -36,7 +37,7 @@ _ONE_FORM = (
 )
 _SCHEMAS_DIFFER = (
     "The producer writes with a schema that the workers' schema can't read. `millstream docs registry#when-schemas-change` says "
-    "for each change what to do. After that, restart the workers; then dead letters can be replayed."
+    "for each change what to do. Once the workers read both schemas, replay the dead letters."
 )
 _INT64_END = 2.0**63
 _IF_TIME = " It can't stand beside `time`: a time has one form in all events (`millstream docs models#times`)."
@@ -336,9 +337,10 @@ def _on_nesting(pipeline: Pipeline, signature: Signature | None, mismatch: re.Ma
 
 def _in_object(path: str, value: object) -> str:
     """The paths that lead on into an object. `value`: the object; anything else if it isn't known."""
-    names = [*map(str, value)] if isinstance(value, Mapping) else []
-    has = f", which has the field{'s' if len(names) > 1 else ''} {first_of(names, _MAX_NAMES)}" if names else ""
-    inner = text_of((*parse_path(path).steps, names[0])) if names else f"{path}.name"
+    fields = value if isinstance(value, Mapping) else {}
+    names = [name for name, inner in fields.items() if _NAME.fullmatch(name) and not isinstance(inner, Mapping | list)]
+    has = f" (here: {first_of(names, _MAX_NAMES)})" if names else ""
+    inner = f"{path}.{names[0] if names else 'name'}"
     return (
         f"a path must go on to a value in the object{has}, such as `{inner}`. No path takes both an object and a single value: "
         "if only some events have an object there, let the producer send one form"

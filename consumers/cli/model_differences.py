@@ -16,7 +16,7 @@ from millstream.consumers.errors import WorkerError
 from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.models.versions import signature_lines
 from millstream.consumers.resilience.limited_retry import LimitedRetry
-from millstream.consumers.serving.misfit import misfit
+from millstream.consumers.serving.misfit import REQUESTING, misfit
 from millstream.consumers.worker.offline import Answer, answers
 from millstream.consumers.worker.plan import Plan, make_plan
 from millstream.inference.optimizing.differences import number_differences
@@ -25,8 +25,11 @@ from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable
 
 SAME, DIFFERENT = 0, 1
-CHANGE_OVER = "change over from one to the other while they run"
-RESTART = "don't change over while they run: restart them (`millstream docs reload#what-must-stay-the-same`)"
+CHANGE_OVER = "running workers can change over: the inputs and the names of the outputs are the same"
+RESTART = (
+    "running workers keep the version that they have until they are restarted (`millstream docs "
+    "reload#what-must-stay-the-same`)"
+)
 SERVER_TIMEOUT = 60.0  # seconds that a model's server or the schema registry may be away
 
 
@@ -45,7 +48,7 @@ class Difference:
 
 
 def compare_versions(pipeline: Pipeline, args: argparse.Namespace) -> int:
-    """Print the differences. Returns 1 if the inputs or the names of the outputs differ."""
+    """Print the differences. Returns 1 if a running worker could not change over from one version to the other."""
     models = PipelineModels(pipeline)
     loaded = [models.wanted(version) for version in (args.old, args.new)]
     old, new = loaded
@@ -72,7 +75,8 @@ def compare_versions(pipeline: Pipeline, args: argparse.Namespace) -> int:
 def signature_differences(old: ModelVersion, new: ModelVersion) -> Iterator[Difference]:
     """The differences between two versions' executors, inputs, outputs and batch sizes."""
     if old.executor != new.executor:
-        yield Difference("executor", "executor", old.executor, new.executor)
+        other_kind = (old.executor in REQUESTING) != (new.executor in REQUESTING)
+        yield Difference("executor", "executor", old.executor, new.executor, breaks=other_kind)
     before, after = signature_lines(old), signature_lines(new)
     for kind in ("input", "output"):
         lines = [{line.partition(":")[0]: line for line in each[f"{kind}s"]} for each in (before, after)]

@@ -62,8 +62,9 @@ def _list(pipeline: Pipeline, args: argparse.Namespace) -> int:
         cells = (size, (known.digest or "-")[:12], str(known.folder or "-"))
         table.add_row(str(known.version), ", ".join(known.aliases) or "-", *cells, *serving)
     Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(table)
-    if pipeline.models is None and pipeline.wanted_version is None and len(versions) > 1:
-        print(f"{pipeline.path.name} names none of them: {NAME_VERSION.format(version=versions[-1].version)}")
+    there = [known.version for known in versions if known.exists]
+    if pipeline.models is None and pipeline.wanted_version is None and len(there) > 1:
+        print(f"{pipeline.path.name} names none of them: {NAME_VERSION.format(version=there[-1])}")
     for worker, refusal in _refused(pipeline, workers):
         print(f"worker {worker} doesn't change over ({refusal.reason}): {refusal.error}")
     _tell_unknown(workers)

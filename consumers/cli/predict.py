@@ -91,11 +91,10 @@ def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
             first = some[min(printed, len(some) - 1)].where  # Ctrl-C may come behind the last one
             _say(f"{_counts(predicted, reasons)}; {first} and all events after it were not run")
             raise
-    # Of several models, each reads only the fields of its own events.
-    warned = plan.pipeline.models is None or reasons
-    for warning in (
-        (*missing.warnings(), *_replaced(plan, sum(replaced, Replacements()), missing.paths)) if warned else ()
-    ):
+    route = plan.pipeline.models and plan.pipeline.models.route
+    # Of models that a route chooses, each reads only the fields of its own events. If it lacks one, the event is rejected.
+    absent = () if route else missing.warnings()
+    for warning in (*absent, *_replaced(plan, sum(replaced, Replacements()), () if route else missing.paths)):
         print(printable(warning), file=sys.stderr)
     print(_counts(predicted, reasons), file=sys.stderr)
     for line in _first_hints([*hints.values()]):

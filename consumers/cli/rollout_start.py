@@ -13,7 +13,7 @@ from millstream.consumers.rollout.declared import steps_of
 from millstream.consumers.rollout.progress import ENDED
 from millstream.consumers.rollout.record import RolloutRecord
 from millstream.consumers.rollout.steps import Steps
-from millstream.consumers.serving.misfit import misfit
+from millstream.consumers.serving.misfit import REQUESTING, misfit
 from millstream.inference.repository import ModelVersion
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.rollout_conflicts import strategy_conflicts
@@ -22,8 +22,6 @@ from millstream.pipeline.shares import SLOTS, share_text
 from millstream.schemas.wording import dotted
 
 OTHER = "Start the rollout of another version"
-REQUESTING = ("kserve", "openai")
-"""Executors that send requests to a server. Those of other packages are found when a worker loads the version."""
 
 
 def entry_of(pipeline: Pipeline, current: RolloutRecord | None, args: argparse.Namespace) -> tuple[Steps, Entry]:

@@ -378,8 +378,8 @@ def file_notes(pipeline: Pipeline, record: RolloutRecord) -> list[str]:
     # The file counts again if the topic is deleted, or is another one.
     return [
         f"note      {pipeline.at('model', 'version')} is {wanted}, but workers follow the rollout's record: version "
-        f"{baseline.version}. Write {baseline.version} there{also}; {restart}{verdict}. To let version {wanted} answer, start a "
-        f"rollout; if its inputs or outputs differ: {OTHER_INPUTS}"
+        f"{baseline.version}. Write {baseline.version} there{also}; {restart}{verdict}. If version {wanted} is to answer "
+        f"instead, start a rollout; if its inputs or outputs differ: {OTHER_INPUTS}"
     ]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 
 from millstream.consumers.comparison.errors import ComparisonError
+from millstream.consumers.comparison.transport import cause_of
 from millstream.consumers.resilience.signals import stop_on_signals
 from millstream.consumers.resilience.watchdog import Subject, end_process, watch
 from millstream.topics.partitions import PERMISSIONS
@@ -83,10 +84,14 @@ async def _run(app: Any, loop: asyncio.AbstractEventLoop, health: Health) -> Non
 
 def _next_step(crashed: BaseException | None) -> str:
     """What to do about the error that ended the job."""
-    after = "All its state is in Kafka: start it again"
-    if isinstance(crashed, (TopicAuthorizationFailedError, GroupAuthorizationFailedError)):
-        return f"Grant the user of `kafka.client` what the job needs there ({PERMISSIONS}). {after} after that."
-    return f"{after}."
+    if crashed is not None and isinstance(
+        cause_of(crashed), TopicAuthorizationFailedError | GroupAuthorizationFailedError
+    ):
+        return (
+            f"Grant the user of `kafka.client` the missing permission ({PERMISSIONS}), and start the job again: all its state is "
+            "in Kafka."
+        )
+    return "All its state is in Kafka: start it again."
 
 
 async def _beat(health: Health) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import faust
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
-from faust.exceptions import NotReady
+from faust.exceptions import NotReady, ProducerSendError
 from faust.transport.drivers import aiokafka as driver
 from mode.utils.queues import FlowControlEvent
 
@@ -108,9 +108,15 @@ class _FlowControl(FlowControlEvent):
             super().resume()
 
 
-def is_of_records(error: Exception) -> bool:
+def cause_of(error: BaseException) -> BaseException:
+    """The error of the Kafka client that Faust has wrapped, or the error itself."""
+    return error.__cause__ if isinstance(error, ProducerSendError) and error.__cause__ is not None else error
+
+
+def is_of_records(error: BaseException) -> bool:
     """Whether the error may come from the records in progress, and not from the broker or the producer."""
-    return isinstance(error, _TOO_LARGE) or not isinstance(error, KafkaError | NotReady)
+    cause = cause_of(error)
+    return isinstance(cause, _TOO_LARGE) or not isinstance(cause, KafkaError | NotReady)
 
 
 class FoldingApp(faust.App):

@@ -7,14 +7,13 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from aiokafka.errors import TopicAuthorizationFailedError
-
 from millstream.consumers.comparison import metrics as m
 from millstream.consumers.comparison.falling_behind import FallingBehind
 from millstream.consumers.comparison.many_windows import many_windows
 from millstream.consumers.comparison.progress import LabelProgress
 from millstream.consumers.comparison.results import encode_result, result_key
 from millstream.consumers.comparison.streams import write
+from millstream.consumers.comparison.transport import is_of_records
 from millstream.consumers.schema_store import own_schema_id
 from millstream.schemas.records import EVALUATION
 from millstream.topics.errors import TopicsError
@@ -144,14 +143,15 @@ class Updates:
         await self._wait_for(write(self._streams.chunks, partition, self._joins.clean_up(partition)))
 
     async def _wait_for_acknowledgements(self, sent: list[Awaitable[object]]) -> None:
-        """Wait until Kafka has these records. Those that it refuses for good are left out and counted; the job goes on.
+        """Wait until Kafka has these records. Those that it refuses for themselves are left out and counted; the job goes on.
 
-        Without the permission to write, the job ends: all records would be left out.
+        If the job can't write any more, it ends: all records would be left out.
         """
         outcomes = await self._wait_for(asyncio.gather(*sent, return_exceptions=True))
         refused = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
-        if forbidden := next((error for error in refused if isinstance(error, TopicAuthorizationFailedError)), None):
-            await self._streams.faust.give_up(forbidden)
+        final = next((error for error in refused if self._streams.faust.is_ending or not is_of_records(error)), None)
+        if final is not None:
+            await self._streams.faust.give_up(final)
         self._metrics.leave_out(len(refused), "undelivered", next(iter(refused), None))
 
     async def _wait_for(self, writes: Awaitable[Any]) -> Any:

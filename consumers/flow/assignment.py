@@ -181,7 +181,7 @@ class Assignment:
         return self._committed.get(partition, (0, -1))[1]
 
     def committed_offsets(self) -> dict[Partition, int]:
-        """The last offset of each partition that this worker knows to be committed, also of those that it has lost."""
+        """The last offset of each partition that this worker knows to be committed, also of those that it had before."""
         return {partition: offset for partition, (_, offset) in self._committed.items()}
 
     def is_committed(self, ends: NextOffsets) -> bool | None:

@@ -17,14 +17,14 @@ def stop_on_signals(drain: Callable[[str], object], stop_at_once: Callable[[str]
         drain: gets what users call the signal, Ctrl-C or SIGTERM. It must return soon.
         stop_at_once: the same.
     """
-    first: list[float] = []  # when the first one came, seconds on the monotonic clock
+    first: list[tuple[int, float]] = []  # which one came first, and when, in seconds on the monotonic clock
 
     def handle(number: int, _frame: FrameType | None) -> None:
         name, now = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name, time.monotonic()
         if not first:
-            first.append(now)
+            first.append((number, now))
             drain(name)
-        elif now - first[0] >= SAME_SIGNAL:
+        elif number != first[0][0] or now - first[0][1] >= SAME_SIGNAL:
             stop_at_once(name)
 
     signal.signal(signal.SIGTERM, handle)

@@ -14,8 +14,13 @@ MISSING = {"float16": "nan", "float32": "nan", "float64": "nan", "int32": 0, "in
 """Tensor's type -> the guess for values that are missing."""
 
 
-_KINDS = {"odd": "values that no tensor takes (numbers beyond a double, texts that are not Unicode)"}
 VOCABULARY_OF_SAMPLE = "the vocabulary is what the sample has; it must be the one of the training, in its order"
+
+
+_KINDS = {
+    "large": "whole numbers of more than 64 bits",
+    "odd": "numbers beyond a double, or texts that are not Unicode",
+}
 
 
 def is_index(dtype: str) -> bool:
@@ -115,6 +120,8 @@ def doubts(one: Found, dtype: str, *, is_category: bool) -> Iterator[str]:
         yield f"its values look like times: `time: {one.time_format}, as: hour` makes the hour of each"
     if one.differing and is_category:
         yield from _no_entries(one)
+    elif [*one.differing] == ["large"] and dtype.startswith("float"):
+        pass  # doubles hold them, nearly
     elif one.differing:
         yield differing_times(one) if dtype != "string" and one.time_format == "iso8601" else differing(one)
     if dtype != "string":

@@ -91,11 +91,12 @@ def _item(entry: ModelInput, inputs: Sequence[ModelInput], free: Sequence[Found]
     path = items.path.replace("[]", f"[{item}]")
     there = sum(count for length, count in items.lengths.items() if length > item)
     guess = element(replace(items, path=path, events=there, is_list=False), entry.dtype, events)
-    why = [f"the input is called as the item {item} of this list, counted from 0", *filter(None, [guess.why])]
+    why = [f"the input's name is that of the list, with a number: this is item {item} of the list, counted from 0"]
+    why += [guess.why] if guess.why else []
     options = guess.options
     if items.with_nulls and "missing" not in options:
         options |= {"missing": MISSING[entry.dtype]}
-        why.append(lacking(items, options["missing"], events))
+        why.append(f"in {items.with_nulls} of {events} events, items of the list are null, perhaps this one")
     return InputGuess(entry.tensor, entry.dtype, [FieldGuess(options, "; ".join(why))], shape_of(entry))
 
 

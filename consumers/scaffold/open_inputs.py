@@ -48,18 +48,19 @@ def with_hints(
 
 def _once(entry: InputGuess, said: dict[str, str]) -> InputGuess:
     """The guess, which refers to an input before it if it would say the same. `said`: what -> of which input."""
-    if (
-        len(entry.fields) != 1
-        or entry.is_list
-        or not (why := entry.fields[0].why)
-        or entry.fields[0] != replace(OPEN, why=why)
-    ):
+    why = entry.fields[0].why if entry.fields else ""
+    if not why or entry.is_list or entry.fields != [replace(OPEN, why=why)]:
         return entry
     first = said.setdefault(why, entry.tensor)
     if first == entry.tensor:
         return entry
     return replace(
-        entry, fields=[replace(OPEN, why=f"name the field that fills this input: the same fit as for input {first}")]
+        entry,
+        fields=[
+            replace(
+                OPEN, why=f"name the field that fills this input: those that are named at input {first} fit here, too"
+            )
+        ],
     )
 
 

@@ -25,16 +25,26 @@ _MAX_NAMED = 3  # fields that are named as possible IDs or times
 
 
 def event_id_of(found: Mapping[str, Found], events: int) -> FieldGuess | None:
-    """The field that identifies an event: it is called like an ID, nearly all events have it, and all values differ."""
-    fitting = [one for one in found.values() if is_id(one.path) and _differs(one, events)]
-    best = min(fitting, key=lambda one: _rank(one.path, ID_NAMES), default=None)
+    """The field that identifies an event: it is called like an ID, and all its values differ.
+
+    All events have it; or nearly all, if its name says that it is the event's own, and not for example that of a refund.
+    """
+    fitting = [one for one in found.values() if is_id(one.path) and _differs(one)]
+    fitting = [
+        one for one in fitting if one.events == events or (one.events >= _NEARLY_ALL * events and _is_own(one.path))
+    ]
+    best = min(
+        fitting, key=lambda one: (_depth(one.path), one.events < events, _rank(one.path, ID_NAMES)), default=None
+    )
     if best is None:
         return None
-    all_differ = "all differ" if events <= MAX_DISTINCT else f"the {MAX_DISTINCT:,} values that were compared differ"
+    all_differ = (
+        "all differ" if best.events <= MAX_DISTINCT else f"the {MAX_DISTINCT:,} values that were compared differ"
+    )
     why = "it is in the only event" if events == 1 else f"all {events:,} events have it, and {all_differ}"
     if lacking := events - best.events:
         why = f"{all_differ}; {lacking} of {events:,} events lack it: these become dead letters (`unfit`)"
-    if refused := sum(best.kinds[kind] for kind in ("bool", "float", "odd")):
+    if refused := sum(best.kinds[kind] for kind in ("bool", "float", "large", "odd")):
         why += (
             f"; {refused} of {best.kinds.total()} values are neither texts nor whole numbers: these events become dead "
             "letters (`undecodable`); let the producer send texts or whole numbers"
@@ -49,7 +59,8 @@ def why_no_event_id(found: Mapping[str, Found], events: int) -> str:
     compared = "" if events <= MAX_DISTINCT else f", of which {MAX_DISTINCT:,} were compared"
     each = f"each of the {events:,} events{compared}"
     why = f"no field with a name like id or order_id has a different text or whole number in {each}"
-    others = [one for one in found.values() if _differs(one, events) and not one.time_format and not one.is_prose]
+    others = [one for one in found.values() if one.events == events and _differs(one)]
+    others = [one for one in others if not one.time_format and not one.is_prose]
     if not others:
         return why
     others.sort(key=lambda one: one.kind != "text")  # a whole number that differs is often an amount
@@ -57,15 +68,10 @@ def why_no_event_id(found: Mapping[str, Found], events: int) -> str:
     return f"{why}. Fields with other names that do: {named}. If one of them identifies an event, write it as event_id"
 
 
-def _differs(one: Found, events: int) -> bool:
-    """Whether each event has a value of its own there, as far as values are remembered."""
+def _differs(one: Found) -> bool:
+    """Whether each event that has the field has a value of its own there, as far as values are remembered."""
     compared = min(one.events, MAX_DISTINCT)
-    return (
-        one.kind in {"text", "int"}
-        and not one.is_list
-        and one.events >= _NEARLY_ALL * events
-        and one.distinct.total() == len(one.distinct) == compared
-    )
+    return one.kind in {"text", "int"} and not one.is_list and one.distinct.total() == len(one.distinct) == compared
 
 
 def event_time_of(found: Mapping[str, Found], events: int) -> FieldGuess | None:
@@ -107,6 +113,15 @@ def why_no_event_time(found: Mapping[str, Found]) -> str:
     )
 
 
+def _is_own(path: str) -> bool:
+    """Whether a field is called like the ID of the event itself."""
+    return squeezed(last_name(path)) in map(squeezed, ID_NAMES)
+
+
+def _depth(path: str) -> int:
+    return path.count(".")
+
+
 def is_id(path: str) -> bool:
     """Whether a field is called like an ID."""
     last = last_name(path).lower()
@@ -127,7 +142,7 @@ def _is_time(path: str) -> bool:
 def _rank(path: str, names: Sequence[str]) -> tuple[int, int]:
     """Fields at the top come first; among them, those with a usual name."""
     last = last_name(path).lower()
-    return path.count("."), names.index(last) if last in names else len(names)
+    return _depth(path), names.index(last) if last in names else len(names)
 
 
 def squeezed(name: str) -> str:

@@ -41,7 +41,9 @@ class Found:
     """What the events have at a path."""
 
     path: str
-    kinds: Counter[str] = field(default_factory=Counter)  # of values that aren't null: bool, int, float, text, odd
+    kinds: Counter[str] = field(
+        default_factory=Counter
+    )  # of values that aren't null: bool, int, float, text, large, odd
     events: int = 0  # with a value that isn't null; a list may be empty
     distinct: Counter[Any] = field(default_factory=Counter)  # values, up to MAX_DISTINCT different ones
     lengths: Counter[int] = field(default_factory=Counter)  # items per event, of a list
@@ -50,7 +52,7 @@ class Found:
 
     @property
     def kind(self) -> str:
-        """The type of most values: `number`, `int`, `bool`, `text` or `odd`; `mixed` if none has more than half of them."""
+        """The type of most values: `number`, `int`, `bool`, `text`, `large` or `odd`; `mixed` if none is most of them."""
         [(group, count)] = self._groups().most_common(1) or [("mixed", 0)]
         if count * 2 <= self.kinds.total():
             return "mixed"
@@ -245,14 +247,14 @@ def _note(found: Found, value: Any) -> None:
 
 
 def _kind_of(value: Any) -> str:
-    """`odd`: no column can hold the value."""
+    """`large`: a whole number of more than 64 bits, which only a column of doubles can hold; `odd`: no column can."""
     match value:
         case bool():
             return "bool"
         case int():
             if -(2**63) <= value < 2**63:
                 return "int"
-            return "float" if abs(value) < _LARGEST else "odd"
+            return "large" if abs(value) < _LARGEST else "odd"
         case float():
             return "float"
     try:

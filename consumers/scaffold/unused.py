@@ -58,6 +58,8 @@ def _as_it_is(one: Found) -> str:
     entry = f"{{field: {one.first_item}"
     if one.kind == "odd":
         return "no tensor takes its values: numbers beyond a double, or texts that are not Unicode"
+    if one.kind == "large":
+        return f"whole numbers of more than 64 bits; as a number of a tensor of floats: {entry}}}"
     if one.kind == "mixed":
         return f"values of several types; as a feature: {entry}, type: any}}"
     if one.kind == "bool":

@@ -9,6 +9,8 @@ from dataclasses import fields
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput
 
+REQUESTING = ("kserve", "openai")
+"""Executors that send requests to a server. Those of other packages are found when a worker loads the version."""
 RESTART = "Restart the workers to change over to it"
 
 

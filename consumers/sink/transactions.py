@@ -79,7 +79,7 @@ class ExactlyOnce(Counted):
         self._assignment = assignment
         self._bulk = bulk_of(self._producer, self._error_cb)
         self._open = False
-        self._aborted_by: KafkaError | None = None  # why the last transaction was aborted, if no retry fixes that
+        self._aborted_by: KafkaError | None = None  # why this transaction must be aborted, if no retry fixes that
         self._ended = 0.0  # when the last transaction was committed, seconds on the monotonic clock
         self._begun = 0.0  # when the transaction was opened, seconds on the monotonic clock
         self._warnings = SeldomWarnings()
@@ -118,7 +118,6 @@ class ExactlyOnce(Counted):
             aborted = TransactionAborted if self._assignment.is_lost(gone) else PartitionsMoved
             raise aborted(self._assignment.why_gone(gone))
         self._open = self._one_by_one = False
-        self._aborted_by = None
         self._metrics.count(TRANSACTIONS, 1, "committed")
 
     def abort(self) -> None:
@@ -133,7 +132,7 @@ class ExactlyOnce(Counted):
             self._open = False
             self._one_by_one = True  # if a record failed, its delivery report will show why
             self._metrics.count(TRANSACTIONS, 1, "aborted")
-        self._failure = self._failed_topic = None
+        self._failure = self._failed_topic = self._aborted_by = None
 
     def _begin(self) -> None:
         if not self._open:

@@ -222,7 +222,7 @@ class Writer:
         level = logging.INFO if isinstance(error, PartitionsMoved) else logging.WARNING
         log.log(
             level,
-            "the transaction is aborted, its events are read again (nothing is to be done, unless this goes on): %s",
+            "the transaction is aborted, its events are read again (no action is needed, unless it repeats): %s",
             error,
         )
         self._sink.abort()

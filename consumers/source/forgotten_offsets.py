@@ -26,8 +26,8 @@ def refuse_forgotten(positions: Iterable[TopicPartition], confirmed: Mapping[Par
                 f"the broker says that group {group} is at offset {position.offset} of {position.topic}/{position.partition}, "
                 f"but it has confirmed {known} before. So it has lost committed offsets, or somebody has set them back. From "
                 f"there, events would be predicted twice, so the worker ends. Stop all workers, and set the group to the offsets "
-                f"that were confirmed (`millstream docs runbook#offsets-that-a-broker-has-lost`). To this worker, as "
-                f"topic,partition,offset: {_listed(confirmed)}"
+                f"that were confirmed (`millstream docs runbook#offsets-that-a-broker-has-lost`). The broker has confirmed these "
+                f"to this worker, as topic,partition,offset: {_listed(confirmed)}"
             )
 
 

@@ -318,7 +318,7 @@ class Source:
             refuse_forgotten(positions, self._confirmed(), self._subscription.group)
 
     def _confirmed(self) -> dict[Partition, int]:
-        """The last offset of each partition that the broker has confirmed to this worker, also of those that it has lost."""
+        """The last offset of each partition that the broker has confirmed to this worker, also of those that it had before."""
         confirmed = self._assignment.committed_offsets()
         for partition, offset in self.markers.start_offsets.items():
             confirmed[partition] = max(offset, confirmed.get(partition, -1))

@@ -10,6 +10,7 @@ from millstream.consumers.errors import WorkerError
 from millstream.consumers.flow.partition_names import ranges_of
 from millstream.consumers.record_types import Partition
 from millstream.topics.coordinator import UNREADY_ERRORS
+from millstream.topics.partitions import PERMISSIONS
 from millstream.topics.records import TRANSIENT_ERRORS
 
 log = logging.getLogger(__name__)
@@ -19,6 +20,7 @@ SEEK_TIMEOUT = 15.0  # seconds, within which a newly assigned partition has to a
 COMMITTED_TIMEOUT = 2.0
 CLIENT_RETRIED_ERRORS = TRANSIENT_ERRORS | UNREADY_ERRORS
 """Errors after which the client retries by itself: an outage only causes lag."""
+_FORBIDDEN = {KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED}
 AWAY_ERRORS = CLIENT_RETRIED_ERRORS | {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD}
 """Errors of requests while the broker is away."""
 
@@ -59,8 +61,8 @@ def seek_committed(
             return False
         topics = ", ".join(sorted({topic for topic, _ in partitions}))
         advice = "If the topic is gone, create it: millstream topics create PIPELINE. Otherwise, a new worker reads on from them."
-        if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            advice = "Grant READ on the group to the user of `kafka.client` in the pipeline file."
+        if error.args[0].code() in _FORBIDDEN:
+            advice = f"Grant READ on the topics and on the group to the user of `kafka.client` ({PERMISSIONS})."
         said = error.args[0].str()
         raise WorkerError(f"the committed offsets of {topics} can't be read after an abort: {said}. {advice}") from None
     if read:

@@ -172,7 +172,7 @@ class RunHealth(Health):
     def __init__(self, status: Callable[[], Status | None], problem: Callable[[], str]) -> None:
         """Args:
         status: what runs; None: nothing yet.
-        problem: why the lag is unknown, such as a broker that is away; empty: it is known.
+        problem: why the last measurement of the lag failed, such as a broker that is away; empty: it did not.
         """
         super().__init__(STALL_AFTER)
         self._status = status
@@ -184,6 +184,6 @@ class RunHealth(Health):
         if status is None:
             return False, "not ready: starting"
         text = f"{status.ready} ready of {counted(status.fleet.size, 'worker')}; {status.decision.reason}"
-        if problem := self._problem():
+        if status.lag is None and (problem := self._problem()):
             text += f"; the lag is unknown: {problem}"
         return self.ready, text

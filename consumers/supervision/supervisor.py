@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from millstream.consumers.errors import NEEDS_CHANGE, WorkersFailed, WorkersStopped
+from millstream.consumers.resilience.signals import SAME_SIGNAL
 from millstream.consumers.supervision.restarts import Restarts
 
 # The run gives up if a worker ended this many times in a row and no worker was ever ready: then the pipeline is broken.
@@ -136,10 +137,12 @@ class Supervisor:
         Args:
             at_once: once it is set, the workers are told again, which makes them end without finishing their events.
         """
-        self.resize(0, time.monotonic())
+        told_first = time.monotonic()
+        self.resize(0, told_first)
         good, told = True, False
         while self._draining:
-            if at_once.is_set() and not told:
+            # A worker takes a second signal that comes sooner for the first one.
+            if at_once.is_set() and not told and time.monotonic() - told_first > SAME_SIGNAL:
                 told = True
                 self._stop_at_once(time.monotonic())
             for draining in list(self._draining):

@@ -76,7 +76,10 @@ class CombinedInputs:
     def _of_readers(
         self, table: Table, filled: Mapping[str, Any], replaced: Mapping[Source, Replaced]
     ) -> dict[Source, Replaced]:
-        """What is missing in the events of the models that read a field. Another model's events may lack it by right."""
+        """What is missing in the events of the models that read a field. Another model's events may lack it by right.
+
+        A field that no event lacks isn't looked at: all events count as having it.
+        """
         missing = [source for source in replaced if source.option == "missing" and source.field in self.readers]
         if self.choice is None or not missing:
             return {}

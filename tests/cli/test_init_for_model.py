@@ -363,7 +363,7 @@ def test_what_fits_several_inputs_is_said_once(tmp_path: Path) -> None:
     config = unsure(tmp_path, [(name, TensorProto.FLOAT, [1]) for name in ("alpha", "beta", "gamma")], events)
     assert config.count("TODO") == 3
     assert config.count("These fit: width, height") == 1
-    assert config.count("name the field that fills this input: the same fit as for input alpha") == 2
+    assert config.count("name the field that fills this input: those that are named at input alpha fit here, too") == 2
 
 
 def test_short_list_with_another_name_fills_no_input_for_which_more_fields_fit(tmp_path: Path) -> None:
@@ -629,6 +629,8 @@ def test_exported_program_in_another_form_leaves_the_names_open(tmp_path: Path, 
         ("model.pkl", b"\x80\x04", "Convert it to ONNX where you trained it"),
         ("model.ubj", b"{L", "this looks like a model of XGBoost"),
         ("model.onnx", b"<html>", "can't be loaded: this is a web page"),
+        ("model.onnx", b"\x1f\x8b\x08\x00", "can't be loaded: this is compressed with gzip. Unpack it with gunzip."),
+        ("model.onnx", b"PK\3\4", "If the archive holds an ONNX model, unpack it."),
         ("model.h5", b"", "found a file that ends in .h5"),
         ("model.pth", b"PK", "weights of a torch model, which don't say how to run it"),
     ],
@@ -938,7 +940,7 @@ def test_first_item_of_a_list_is_named_for_an_input_with_a_word_of_its_name(
     assert 'These fit: {field: "scans[0].temp_c", missing: nan}, stay, size. With options, these fit, too: ' in first
     assert first.count("temp_c") == 1
     assert last.endswith(
-        "input lastTemp, field TODO: name the field that fills this input: the same fit as for input first_temp"
+        "input lastTemp, field TODO: name the field that fills this input: those that are named at input first_temp fit here, too"
     )
 
 

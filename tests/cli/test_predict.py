@@ -365,13 +365,13 @@ TO_NUMBERS = "`type: any` beside the field takes numbers, true and false, also a
         (
             '{field: "x[0]"}',
             {"x": [{"years": 3}]},
-            "x[0]: a path must go on to a value in the object, which has the field years, such as `x[0].years`. No",
+            "x[0]: a path must go on to a value in the object (here: years), such as `x[0].years`. No path takes both",
         ),
         ("{field: x, type: text}", {"x": ["a"]}, "x: `x[0]` leads to the first item of the list, and `x[]` to all"),
         (
             "{field: x}",
             {"x": {"years": 3}},
-            "x: a path must go on to a value in the object, which has the field years, such as `x.years`. No path takes both",
+            "x: a path must go on to a value in the object (here: years), such as `x.years`. No path takes both",
         ),
         ('{field: "i[0].x"}', {"i": [{"x": "1"}]}, f"i[].x: {TO_NUMBERS}"),
         (

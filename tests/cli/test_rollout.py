@@ -638,7 +638,7 @@ def test_the_file_that_names_another_version_than_the_promoted_one_is_told(
     assert "note" not in run(service, "status")
     for said in (run(service, "promote", *WHY), run(service, "status")):
         assert (
-            "workers follow the rollout's record: version 3. Write 3 there; a restart is not needed. To let version 1"
+            "workers follow the rollout's record: version 3. Write 3 there; a restart is not needed. If version 1"
             in said
         )
     assert "note" not in run(service, "rollback", *WHY)

@@ -83,7 +83,7 @@ def test_permission_that_is_withdrawn_ends_the_job_which_then_goes_on_where_it_w
                 job.wait_for_results(events=STEP, labelled=STEP)
                 guarded.forbid(ResourceType.TOPIC, name, operation)
         assert job.wait() == 1
-        assert "Grant the user of `kafka.client` what the job needs there" in job.log
+        assert "Grant the user of `kafka.client` the missing permission" in job.log
         assert name in job.log
         assert "left out" not in job.log
         assert "Traceback" not in job.log

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 pytest.importorskip("faust", reason="the comparison job's packages: make .venv/.comparison")
+errors = pytest.importorskip("aiokafka.errors")
+faust = pytest.importorskip("faust.exceptions")
+transport = pytest.importorskip("millstream.consumers.comparison.transport")
 
 
 def test_records_that_wait_are_thrown_away_by_a_rebalance_and_not_by_its_end() -> None:
@@ -115,3 +118,29 @@ def record(offset: int) -> SimpleNamespace:
         serialized_key_size=0,
         serialized_value_size=0,
     )
+
+
+def wrapped(error: Exception) -> Exception:
+    """As Faust wraps what its producer raises."""
+    made: Exception = faust.ProducerSendError("could not send")
+    made.__cause__ = error
+    return made
+
+
+@pytest.mark.parametrize("wrap", [lambda error: error, wrapped], ids=["as it is", "wrapped by Faust"])
+@pytest.mark.parametrize(
+    ("error", "of_records"),
+    [
+        (errors.TopicAuthorizationFailedError("t"), False),
+        (errors.KafkaTimeoutError(), False),
+        (errors.ProducerClosed(), False),
+        (faust.NotReady("Producer service not yet started"), False),
+        (errors.MessageSizeTooLargeError(), True),
+        (ValueError("a damaged label"), True),
+    ],
+)
+def test_errors_of_the_broker_and_the_producer_are_not_those_of_records(
+    wrap: Callable[[Exception], Exception], error: Exception, of_records: bool
+) -> None:
+    assert transport.is_of_records(wrap(error)) is of_records
+    assert transport.cause_of(wrap(error)) is error

@@ -368,8 +368,8 @@ def test_decoded_columns_are_left_as_they_are() -> None:
             Cast("number", "int"),
             "float64",
             1.5,
-            "field `a.b` is the number 1.5, but tensor `t` needs a whole number below 2^53, which a double holds exactly "
-            "(`type: int` takes whole numbers of 64 bits)",
+            "field `a.b` is the number 1.5, but tensor `t` needs a whole number between -2^53 and 2^53: not all larger ones are "
+            "doubles (in JSON, `type: int` takes them)",
         ),
         (
             Vocabulary(("no", "se"), None),
@@ -381,7 +381,7 @@ def test_decoded_columns_are_left_as_they_are() -> None:
             Time("iso8601", "hour", True),
             "string",
             "soon",
-            "field `a.b` is 'soon', but tensor `t` needs an existing time with separators, such as 2026-01-31T09:30:00Z",
+            "field `a.b` is 'soon', but tensor `t` needs a valid time with separators, such as 2026-01-31T09:30:00Z",
         ),
     ],
 )

@@ -432,7 +432,7 @@ def test_path_of_two_tensors_that_want_different_types_is_told(tmp_path: Path) -
         (
             "as: hour",
             "int64",
-            r"takes an Avro timestamp or an existing time with separators, such as .* \(for other times, write `time:`\) from",
+            r"takes an Avro timestamp or a valid time with separators, such as .* \(for other times, write `time:`\) from",
         ),
         ("vocabulary: [a]", "float64", "takes an entry of the vocabulary from .* has float64 there"),
     ],

@@ -120,7 +120,7 @@ def test_events_of_any_length_become_ragged_tensors() -> None:
 @pytest.mark.parametrize(
     ("x", "z", "said"),
     [
-        (None, [1], "field `x` is absent or null, but tensor `items` takes up to 40 values"),
+        (None, [1], "field `x` is absent or null, but tensor `items` needs a list"),
         ([0.5] * 41, [1] * 41, "field `x` has 41 values, but tensor `items` takes up to 40 values"),
         ([0.5, 1.0], [1], "fields `x` and `z` differ in length"),
         ([0.5, None], [1, 2], "field `x`[1] is absent or null, but tensor `items` needs a value"),

@@ -106,6 +106,7 @@ PROBLEMS = [
      "output.topic: small-dead-letters is output.topic and dead_letters.topic."),
     ("format: json", "format: xml", 6,
      "input.format: expected avro or json, found 'xml'. Write for example: format: avro"),
+    ("format: json", "format: JSON", 6, "input.format: expected avro or json, found 'JSON'. Did you mean `json`?"),
     ("format: json", "format: jsn", 6, "input.format: expected avro or json, found 'jsn'. Did you mean `json`?"),
     ("topic: events", "topics: &a [*a]", 5, "input.topics[0]: this alias (*name) refers to what it is part of."),
     ("format: json", "format: !thing json", 6, "input.format: the YAML tag !thing means nothing here. Remove it."),

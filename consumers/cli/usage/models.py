@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     comparing = actions.add_parser(
         "diff",
         help="compare the signatures and the outputs of two versions",
-        description="Compare the signatures and the outputs of two versions. Ends with 1 if workers can't change over from one "
-        "to the other while they run, because their inputs or the names of their outputs differ; otherwise with 0.",
+        description="Compare the signatures and the outputs of two versions. Ends with 1 if running workers can't change over "
+        "from one to the other: their inputs or the names of their outputs differ, or only one calls a server. Otherwise with 0.",
     )
     add_pipeline(comparing)
     comparing.add_argument("old", metavar="OLD", type=version, help="a number, latest or an alias")

@@ -37,3 +37,11 @@ def test_second_signal_stops_at_once_but_one_that_a_launcher_repeats_does_not(
     clock.now += SAME_SIGNAL
     signal.raise_signal(number)
     assert seen == [("drain", name), ("at once", name)]
+
+
+def test_another_signal_counts_at_once() -> None:
+    seen: list[str] = []
+    stop_on_signals(lambda name: seen.append(f"drain: {name}"), lambda name: seen.append(f"at once: {name}"))
+    signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.SIGTERM)
+    assert seen == ["drain: Ctrl-C", "at once: SIGTERM"]

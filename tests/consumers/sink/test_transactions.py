@@ -331,6 +331,22 @@ def test_error_that_the_user_can_fix_is_told_if_the_abort_after_it_fails() -> No
         own.delivery.abort()
 
 
+def test_error_that_was_mended_is_not_told_of_a_later_one() -> None:
+    own = Transactional(bulk=True)
+    forbidden = failure(KafkaError.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed", txn_requires_abort=True)
+    own.producer.next_failures["commit_transaction"] = [
+        forbidden,
+        failure(KafkaError._FATAL, "something else", fatal=True),
+    ]
+    own.write(b"1")
+    with pytest.raises(TransactionAborted):
+        own.delivery.checkpoint({A: (1, 5)})
+    own.delivery.abort()
+    own.write(b"1")
+    with pytest.raises(DeliveryFailed, match="something else"):
+        own.delivery.checkpoint({A: (1, 5)})
+
+
 def test_transaction_is_aborted_once() -> None:
     own = Transactional()
     own.write(b"1")

@@ -551,7 +551,7 @@ def test_rewind_without_the_permission_to_read_with_the_group_names_it() -> None
     reading = Reading().assigned(A)
     reading.read()
     reading.consumer.next_failures["committed"] = [failure(KafkaError.GROUP_AUTHORIZATION_FAILED)]
-    with pytest.raises(WorkerError, match=r"can't be read after an abort: .*Grant READ on the group"):
+    with pytest.raises(WorkerError, match=r"can't be read after an abort: .*Grant READ on the topics and on the group"):
         reading.source.rewind()
 
 

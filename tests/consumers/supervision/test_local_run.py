@@ -1,0 +1,32 @@
+"""`/ready` of `millstream run`."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from millstream.consumers.supervision.local_run import RunHealth
+
+
+@pytest.mark.parametrize(
+    ("lag", "problem", "said"),
+    [
+        (None, "no broker answers", "; the lag is unknown: no broker answers"),
+        (None, "", ""),
+        ("known", "no broker answered the last time", ""),
+    ],
+)
+def test_ready_says_why_the_lag_is_unknown(lag: object, problem: str, said: str) -> None:
+    fleet, decision = SimpleNamespace(size=2), SimpleNamespace(reason="the size is fixed")
+    status: Any = SimpleNamespace(ready=1, fleet=fleet, decision=decision, lag=lag)
+    health = RunHealth(lambda: status, lambda: problem)
+    assert health.readiness() == (False, f"1 ready of 2 workers; the size is fixed{said}")
+
+
+def test_run_that_starts_asks_for_no_problem() -> None:
+    def problem() -> str:
+        raise AssertionError("nothing measures the lag yet")
+
+    assert RunHealth(lambda: None, problem).readiness() == (False, "not ready: starting")
