@@ -96,8 +96,18 @@ def _input(entry: ModelInput, found: Mapping[str, Found], events: int, *, stated
 
 def _scalar(entry: ModelInput, found: Mapping[str, Found], events: int) -> InputGuess:
     """An input of one element, which most exports name after its column."""
-    named = _named(entry.tensor, [one for one in found.values() if not one.is_list])
+    single = [one for one in found.values() if not one.is_list]
+    named = _named(entry.tensor, single)
     guess = OPEN if named is None else element(named, entry.dtype, events)
+    if named is not None and (others := _also_named(named, single)):
+        if any(one.events == named.events for one in others):
+            paths = ", ".join(sorted(one.path for one in (named, *others)))
+            guess = FieldGuess(
+                OPEN.options, f"several fields have the input's name: write the one of the training, of {paths}"
+            )
+        else:
+            why = f"most events have this field; these have the input's name, too: {', '.join(one.path for one in others)}"
+            guess = replace(guess, why="; ".join(filter(None, [why, guess.why])))
     return InputGuess(entry.tensor, entry.dtype, [guess], shape_of(entry))
 
 
@@ -220,6 +230,14 @@ def _scalars(
     if not stated:
         why = f"the file doesn't say which inputs the model has; {why}"
     return InputGuess(entry.tensor, entry.dtype, fields, {}, False, why)
+
+
+def _also_named(named: Found, found: Sequence[Found]) -> list[Found]:
+    """The other fields with the last name of a field that lies in an object: nothing shows which one is meant."""
+    last = squeezed(last_name(named.path))
+    if squeezed(named.path) == last:
+        return []
+    return [one for one in found if one.path != named.path and squeezed(last_name(one.path)) == last]
 
 
 def _named(name: str, found: Sequence[Found]) -> Found | None:

@@ -407,6 +407,20 @@ def test_whole_number_beyond_64_bits_is_a_number(tmp_path: Path) -> None:
     assert cli.run(["predict", str(tmp_path / "large"), str(sample)]) == 0
 
 
+def test_name_that_several_fields_have_is_left_open(tmp_path: Path) -> None:
+    events = [{"id": f"c{number}", "doctor": {"age": 40 + number}, "patient": {"age": number}} for number in range(12)]
+    config = unsure(tmp_path, [("age", TensorProto.FLOAT, [1])], events)
+    assert "several fields have the input's name: write the one of the training, of doctor.age, patient.age" in config
+
+
+def test_field_that_more_events_have_is_a_guess_beside_another_of_its_name(tmp_path: Path) -> None:
+    file = model(tmp_path / "m.onnx", [("amount", TensorProto.FLOAT, [1])])
+    sample = write_events(tmp_path, change_events())
+    made(tmp_path / "changes", "--model", file, "--sample", sample)
+    text = (tmp_path / "changes/models/changes/1/config.yaml").read_text()
+    assert "GUESS: most events have this field; these have the input's name, too: before.amount" in text
+
+
 def test_text_that_never_changes_fills_no_input(tmp_path: Path) -> None:
     events = [{"specversion": "1.0", "id": f"c{number}", "a": number, "b": 1.5 * number} for number in range(12)]
     config = unsure(tmp_path, [("features", TensorProto.FLOAT, [3])], events)
