@@ -112,12 +112,23 @@ class Judged:
     totals: Totals | None  # both models' figures over all windows; None: there are no classes
 
 
+def _counted_once(rows: list[dict[str, Any]], window: float) -> list[dict[str, Any]]:
+    """The results without those of another length than `window` (seconds) that overlap its windows.
+
+    After a change of `comparison.window`, the events of the windows that are open then are in windows of both lengths.
+    """
+    length = round(window * 1000)
+    is_ours = [row["window_end"] - row["window_start"] == length for row in rows]
+    first = min((row["window_start"] for row, ours in zip(rows, is_ours, strict=True) if ours), default=math.inf)
+    return [row for row, ours in zip(rows, is_ours, strict=True) if ours or row["window_end"] <= first]
+
+
 def judged(pipeline: Pipeline, rows: Sequence[dict[str, Any]]) -> list[Judged]:
     """The verdict on each shadow of the pipeline file."""
     found = []
     task = pipeline.comparison.task
     for shadow in pipeline.shadows:
-        mine = [row for row in rows if _is_of(pipeline, shadow, row)]
+        mine = _counted_once([row for row in rows if _is_of(pipeline, shadow, row)], pipeline.comparison.window)
         of_classes = (verdict(mine, task, "log_loss"), totals(mine)) if task == "multiclass" else (None, None)
         found.append(Judged(_name(pipeline, shadow), mine, verdict(mine, task), *of_classes))
     return found

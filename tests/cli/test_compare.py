@@ -61,6 +61,7 @@ def write_result(
     *,
     final: bool,
     start: int = START,
+    length: int = 3_600_000,
     pair: Pair = PAIR,
     updated_at: int = 1,
     failed: int = 0,
@@ -77,7 +78,7 @@ def write_result(
         events.labels.astype(float),
     )
     whole = Partial(summarise(columns, 0.5), final=final)
-    record = result(start, start + 3_600_000, pair, whole, pipeline="p", task="classification")
+    record = result(start, start + length, pair, whole, pipeline="p", task="classification")
     value = encode_result({**record, "updated_at": updated_at}, EVALUATION.reserved_id)
     produce(scene_bootstrap, topic, [(result_key(start, pair), value)])
 
@@ -136,6 +137,23 @@ def test_exit_code_and_json_tell_the_verdict(
     assert found["shadow"] == "version 2"
     assert found["verdict"]["outcome"] == outcome
     assert [row["labelled"] for row in found["windows"]] == [count]
+
+
+@pytest.mark.durable
+def test_events_of_windows_of_two_lengths_count_once(tmp_path: Path, kafka: Broker) -> None:
+    """After a change of `comparison.window`, events of the windows that were open are in those of the new length, too."""
+    scene = comparison_scene(tmp_path, kafka)
+    topic, minute = scene.pipeline.comparison.evaluations, 60_000
+    for start, length, count in (
+        (START - 20 * minute, 20, 10),
+        (START, 20, 30),
+        (START, 60, 100),
+        (START + 60 * minute, 60, 200),
+    ):
+        write_result(kafka.bootstrap, topic, Events.make(count), final=True, start=start, length=length * minute)
+    done = millstream_here("compare", tmp_path, "--show", "--json")
+    (found,) = map(json.loads, done.stdout.splitlines())
+    assert [row["labelled"] for row in found["windows"]] == [10, 100, 200]
 
 
 @pytest.mark.durable
