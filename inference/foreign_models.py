@@ -7,17 +7,19 @@ from typing import Final
 from millstream.inference.executors.error_classification import line_of
 
 PICKLES: Final = (".pkl", ".pickle", ".joblib")
+CATBOOST: Final = ".cbm"
 BOOSTERS: Final = {
     ".ubj": "XGBoost",
     ".xgb": "XGBoost",
     ".json": "XGBoost",
     ".txt": "LightGBM",
     ".lgb": "LightGBM",
-    ".cbm": "CatBoost",
+    CATBOOST: "CatBoost",
 }
 WEIGHTS: Final = (".pth", ".ckpt", ".safetensors")
 WITHOUT_MAPS: Final = (
-    "`options={'zipmap': False}` (skl2onnx's to_onnx) or `zipmap=False` (onnxmltools' convert_lightgbm)"
+    "`options={'zipmap': False}` (skl2onnx's to_onnx) or `zipmap=False` (onnxmltools' convert_lightgbm); for CatBoost, see "
+    "`millstream docs models#a-model-of-catboost`"
 )
 """The options of the converters that keep them from writing a list of maps in place of a tensor of scores."""
 _HEAD_BYTES: Final = 512
@@ -33,6 +35,11 @@ def how_to_convert(suffix: str) -> str:
             "`X[:1]` with its columns of numbers as float32, in place of the array; for a classifier also "
             "`options={'zipmap': False}`; XGBoost and LightGBM: package onnxmltools), or load it in a class of yours in model.py "
             "(`millstream docs models`)."
+        )
+    if suffix == CATBOOST:
+        return (
+            "this looks like a model of CatBoost. Save it as ONNX (`model.save_model('model.onnx', format='onnx')`), and take "
+            "the maps out of it (`millstream docs models#a-model-of-catboost`); or load it in a class of yours in model.py."
         )
     if suffix in BOOSTERS:
         return (

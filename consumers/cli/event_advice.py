@@ -19,6 +19,7 @@ from millstream.schemas.wording import first_of, meant
 
 _MISMATCH = re.compile(r"(?P<path>.+?): expected (?P<expected>.+), found (?P<found>.+)")
 _NO_ID = re.compile(r"field `(?P<path>.+?)`, the event id, is absent or null")
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _WITH_COMMA = re.compile(r"[+-]?[\d.]*\d,\d+", re.ASCII)
 _INDEX = re.compile(r"\[-?\d+\]")
 _ABSENT = re.compile(
@@ -35,6 +36,7 @@ _ONE_FORM = (
     "No mapping takes both. If all events have the other form, change `time`; otherwise let the producer send one "
     "(`millstream docs models#times`)."
 )
+_NO_ENTRY = "needs an entry of the vocabulary"
 _SCHEMAS_DIFFER = (
     "The producer writes with a schema that the workers' schema can't read. `millstream docs registry#when-schemas-change` says "
     "for each change what to do. Once the workers read both schemas, replay the dead letters."
@@ -61,6 +63,11 @@ def advice_on(pipeline: Pipeline, signature: Signature | None, reason: str, erro
         return (
             f"{absent['path']}: {there}`missing:` beside the field replaces an absent or null value "
             "(`millstream docs models`)."
+        )
+    if reason == "unfit" and error.endswith(_NO_ENTRY):
+        return (
+            "`unknown:` beside the `vocabulary` gives values without an entry an index of their own (`millstream docs "
+            "models#vocabularies`)."
         )
     if reason == "schema_incompatible":
         return _SCHEMAS_DIFFER
@@ -113,7 +120,7 @@ def _on_type(pipeline: Pipeline, signature: Signature | None, reason: str, error
         return _on_form(pipeline, uses, path, wanted, found) if uses or included else ""
     return (
         _on_form(pipeline, uses, path, wanted, found)
-        or _on_comma(uses, path, _value(match["path"], event))
+        or _on_text(uses, path, _value(match["path"], event))
         or _on_single(pipeline, signature, path, wanted, given, found)
     )
 
@@ -194,15 +201,22 @@ def _form(found: str) -> Format | None:
     return likely_unit(float(found.removeprefix("the number "))) if found.startswith("the number ") else None
 
 
-def _on_comma(uses: Sequence[tuple[TensorInput, Conversion]], path: str, value: object) -> str:
-    """What to do about a number as text with a decimal comma, which no option takes; empty: it is none, or some option does."""
+def _on_text(uses: Sequence[tuple[TensorInput, Conversion]], path: str, value: object) -> str:
+    """What to do about a text in place of a number that no option takes; empty: it is none, or some option does."""
     is_number = any(entry.dtype != "string" and isinstance(use.converter, Cast | None) for entry, use in uses)
-    if not is_number or not isinstance(value, str) or not _WITH_COMMA.fullmatch(value.strip()):
+    if not is_number or not isinstance(value, str) or _NUMBER.fullmatch(value.strip()):
+        return ""
+    if _WITH_COMMA.fullmatch(value.strip()):
+        return (
+            f"{path}: no option takes {value!r}, because numbers in texts are written as in JSON. Let the producer write them "
+            "with a point, such as 1.5, or read the field into a tensor of `string` for a model in Python "
+            "(`millstream docs models#a-model-in-python`)."
+        )
+    if value in ("true", "false"):
         return ""
     return (
-        f"{path}: no option takes {value!r}, because numbers in texts are written as in JSON. Let the producer write them with a "
-        "point, such as 1.5, or read the field into a tensor of `string` for a model in Python "
-        "(`millstream docs models#a-model-in-python`)."
+        f"{path}: no option makes a number of {value!r:.60}. A `vocabulary` takes other texts, such as yes and no. Or let the "
+        "producer send null where it has no number, for `missing:` beside the field (`millstream docs models#missing-values`)."
     )
 
 
