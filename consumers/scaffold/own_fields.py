@@ -44,6 +44,8 @@ def event_id_of(found: Mapping[str, Found], events: int) -> FieldGuess | None:
     why = "it is in the only event" if events == 1 else f"all {events:,} events have it, and {all_differ}"
     if lacking := events - best.events:
         why = f"{all_differ}; {lacking} of {events:,} events lack it: these become dead letters (`unfit`)"
+    if rivals := [one.path for one in fitting if one is not best]:
+        why += f"; other IDs do, too: {first_of(rivals, _MAX_NAMED)}. Take the one that names the event"
     if refused := sum(best.kinds[kind] for kind in ("bool", "float", "large", "odd")):
         why += (
             f"; {refused} of {best.kinds.total()} values are neither texts nor whole numbers: these events become dead "

@@ -389,6 +389,14 @@ def test_id_that_few_events_lack_is_taken_before_that_of_a_part(tmp_path: Path) 
     assert "GUESS: all differ; 1 of 20 events lack it: these become dead letters (`unfit`)" in text
 
 
+def test_other_ids_that_differ_in_each_event_are_named(tmp_path: Path) -> None:
+    events = [{"customer_id": f"c{n}", "a": n, "order": {"id": f"o{n}"}} for n in range(12)]
+    file = model(tmp_path / "m.onnx", [("a", TensorProto.FLOAT, [1])])
+    made(tmp_path / "ids", "--model", file, "--sample", write_events(tmp_path, events))
+    text = (tmp_path / "ids/pipeline.yaml").read_text()
+    assert "all differ; other IDs do, too: order.id. Take the one that names the event" in text
+
+
 def test_object_that_is_null_in_some_events_is_an_object(tmp_path: Path) -> None:
     events: list[dict[str, Any]] = [{"id": f"c{number}", "plan": {"code": 1.5 * number}} for number in range(12)]
     events[3]["plan"] = None
