@@ -10,6 +10,8 @@ from millstream.consumers.record_types import Position
 log = logging.getLogger(__name__)
 
 LOG_INTERVAL = 60.0  # seconds between two lines about one outage; from the second on, their level is ERROR
+# Seconds after which an outage is told sooner, if the log's last line says that all works again. Shorter ones may come often.
+WORTH_A_LINE = 5.0
 
 
 class Outages:
@@ -25,6 +27,7 @@ class Outages:
         self.stop_reading = stop_reading
         self.metrics = metrics
         self.logged: dict[str, float] = {}  # what is away -> when the log last said so, seconds on the monotonic clock
+        self.told_back = set[str]()  # what works again, by the log's last line about it
 
     def begin(self, what: str) -> "Outage":
         """A new outage, which begins now. `what` is away: executor, schemas, features or models."""
@@ -61,8 +64,10 @@ class Outage:
             outages.metrics.set(BLOCKED, waited, what, *map(str, first))
         outages.health.away(what, str(error), stops_reading=outages.stop_reading)
         now = time.monotonic()
-        if now - outages.logged.get(what, -LOG_INTERVAL) >= LOG_INTERVAL:
+        is_new = what in outages.told_back and waited >= WORTH_A_LINE
+        if is_new or now - outages.logged.get(what, -LOG_INTERVAL) >= LOG_INTERVAL:
             outages.logged[what] = now
+            outages.told_back.discard(what)
             level = logging.WARNING if waited < LOG_INTERVAL else logging.ERROR
             since = f"waiting for {waited:.0f} s, " if waited >= 1 else ""
             said = str(error).removesuffix(".")
@@ -72,6 +77,7 @@ class Outage:
         """End the report. `works`: whether what was away works again."""
         if works and self._outages.logged.get(self._what) != self._logged_before:
             log.info("%s: works again, after %.0f s", self._what, time.monotonic() - self._since)
+            self._outages.told_back.add(self._what)
         self._outages.health.back(self._what)
         self._forget()
 

@@ -119,7 +119,8 @@ def _list(
     fitting = [one for one in fitting if width is None or set(one.lengths) == {width}]
     alike = [one for one in fitting if related(entry.tensor, one)]
     named = _named(entry.tensor, fitting) or (alike[0] if len(alike) == 1 else None)
-    chosen = [named] if named else fitting
+    rivals = [one for one in _also_named(named, fitting) if one.events == named.events] if named else []
+    chosen = [named, *rivals] if named else fitting
     if not chosen or (len(chosen) > 1 and not stated):
         return None
     longest = max(max(one.lengths) for one in chosen)
@@ -128,7 +129,8 @@ def _list(
         options = {"max_length": entry.max_length or 1 << longest.bit_length()}
     if len(chosen) > 1:
         paths = ", ".join(one.path if fits(one, entry.dtype) else f"{one.path} with a `vocabulary`" for one in chosen)
-        why = f"several lists fit, and none has the input's name: write one of {paths}"
+        how = "have the input's name" if named else "fit, and none has the input's name"
+        why = f"several lists {how}: write one of {paths}"
         return InputGuess(entry.tensor, entry.dtype, [OPEN], options, True, why)
     reasons = [] if named or not stated else [f"{NOT_NAMED}, and only this one fits"]
     if width is None:

@@ -421,6 +421,12 @@ def test_name_that_several_fields_have_is_left_open(tmp_path: Path) -> None:
     assert "several fields have the input's name: write the one of the training, of doctor.age, patient.age" in config
 
 
+def test_name_that_several_lists_have_is_left_open(tmp_path: Path) -> None:
+    events = [{"id": f"c{n}", "query": {"embedding": [0.5] * 4}, "item": {"embedding": [n] * 4}} for n in range(12)]
+    config = unsure(tmp_path, [("embedding", TensorProto.FLOAT, [4])], events)
+    assert "several lists have the input's name: write one of query.embedding[], item.embedding[]" in config
+
+
 def test_field_that_more_events_have_is_a_guess_beside_another_of_its_name(tmp_path: Path) -> None:
     file = model(tmp_path / "m.onnx", [("amount", TensorProto.FLOAT, [1])])
     sample = write_events(tmp_path, change_events())
