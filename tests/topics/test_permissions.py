@@ -14,6 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from millstream.consumers.cli import main as cli
 from millstream.consumers.control.errors import ControlTopicError
 from millstream.consumers.control.reader import ControlReader
+from millstream.consumers.control.transaction import KafkaTransaction
 from millstream.topics import admin
 from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.lag import LagReader
@@ -89,6 +90,15 @@ def test_reader_of_the_control_topic_that_may_not_read_is_told_the_permission(
         pytest.raises(ControlTopicError, match=r"can't be read: .*[Aa]uthorization failed\. Grant READ on it"),
     ):
         reader.read_to_end()
+
+
+def test_change_of_a_rollout_that_may_not_be_written_is_told_the_permission(guarded: GuardedKafka, topic: str) -> None:
+    guarded.grant(ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+    guarded.grant(ResourceType.TRANSACTIONAL_ID, f"{topic}-id", AclOperation.WRITE)
+    with KafkaTransaction(guarded.client, topic, f"{topic}-id") as transaction:
+        transaction.begin()
+        with pytest.raises(ControlTopicError, match=r"[Aa]uthorization failed .*Grant WRITE and DESCRIBE on it"):
+            transaction.commit([(b"key", b"value")], lambda: None)
 
 
 def test_writer_that_may_not_write_is_told_the_permission(guarded: GuardedKafka, topic: str) -> None:
