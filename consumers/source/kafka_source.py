@@ -310,6 +310,8 @@ class Source:
         """
         self._assignment.renew()
         self._at_end.clear()
+        # If the topic was created anew, the broker has deleted the offsets that were sent, and the new ones may be the same.
+        self.commits.forget(self._epochs)
         return seek_committed(self._consumer, self._epochs, self.markers.beginning, self._refuse_forgotten)
 
     def _refuse_forgotten(self, positions: Iterable[TopicPartition]) -> None:

@@ -538,6 +538,18 @@ def test_rewind_leaves_partitions_alone_of_which_nothing_was_read() -> None:
     assert len(reading.read()) == 5
 
 
+def test_offset_of_a_topic_that_was_created_anew_is_committed_though_it_is_the_same() -> None:
+    reading = Reading().assigned(A)
+    assert len(reading.read()) == 5
+    assert reading.source.commit({A: 5}, wait=True)
+    del reading.consumer.committed_offsets[A]
+    assert reading.source.rewind()
+    assert len(reading.read()) == 5
+    reading.source.commit({A: 5}, wait=False)
+    reading.read()  # the client commits while it is polled
+    assert reading.consumer.committed_offsets[A][0] == 5
+
+
 def test_rewind_waits_for_a_partition_that_was_assigned_this_moment() -> None:
     reading = Reading().assigned(A)
     reading.read()
