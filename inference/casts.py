@@ -103,7 +103,7 @@ class Cast:
         if self.to == "boolean":
             return _fitting(numbers, _is_bit(numbers.values), np.bool_)
         # What events have was read as a double.
-        return _fitting(numbers, _is_whole(numbers.values, _EXACT_END), np.int64)
+        return _fitting(numbers, _is_whole(numbers.values, 1 - _EXACT_END, _EXACT_END), np.int64)
 
     def _of_what_it_has(self, column: Column, event_times: Callable[[], Ints]) -> Converted:
         """Convert values of any type. Texts may be those of numbers and booleans."""
@@ -114,7 +114,7 @@ class Cast:
         kind = as_numbers(column).values.dtype.kind
         if (kind, self.to) == ("f", "int"):  # a schema says that these are doubles
             numbers = as_numbers(column)
-            return _fitting(numbers, _is_whole(numbers.values, _INT64_END), np.int64)
+            return _fitting(numbers, _is_whole(numbers.values, -_INT64_END, _INT64_END), np.int64)
         of: EventType = "boolean" if kind == "b" else "int" if kind == "i" else "number"
         return Cast(of, self.to).convert(column, event_times)
 
@@ -138,10 +138,10 @@ def _is_bit(values: npt.NDArray[Any]) -> Mask:
     return is_bit
 
 
-def _is_whole(values: npt.NDArray[Any], end: float) -> Mask:
+def _is_whole(values: npt.NDArray[Any], first: float, end: float) -> Mask:
     if values.dtype.kind == "i":
         return np.ones(len(values), np.bool_)
-    is_whole: Mask = (np.floor(values) == values) & (values > -end) & (values < end)
+    is_whole: Mask = (np.floor(values) == values) & (values >= first) & (values < end)
     return is_whole
 
 

@@ -276,7 +276,7 @@ def _model_folder(repository: Path, name: str) -> Path:
             f"name, and in it one for each version: move {beside.name} and its {CONFIG_FILE} to {folder / '1'}."
         )
     raise ModelConfigError(
-        f"model repository {repository} has no model `{name}` (there: {there}).{meant(name, names)} Put it at {folder}/1/."
+        f"model repository {repository} has no model `{name}` (there: {there}).{meant(name, names) or f' Put it at {folder}/1/.'}"
     )
 
 

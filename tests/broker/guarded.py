@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import pytest
+import yaml
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
     AclBindingFilter,
@@ -15,10 +18,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from millstream.topics.local.ports import free_ports
-from tests.broker.maven import MavenKafka
+from tests.broker.maven import MavenKafka, missing_for_maven
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="a" user_app="secret";'
 
@@ -77,3 +81,20 @@ def _key(
     kind: ResourceType, name: str, operation: AclOperation, permission: AclPermissionType = AclPermissionType.ALLOW
 ) -> tuple[Any, ...]:
     return kind, name, ResourcePatternType.LITERAL, "User:app", "*", operation, permission
+
+
+def become_app(pipeline: Path, broker: GuardedKafka) -> None:
+    """Write the user `app` into a pipeline file."""
+    document = yaml.safe_load(pipeline.read_text(encoding="utf-8"))
+    client = dict(broker.client)
+    document["kafka"] = {"bootstrap": client.pop("bootstrap.servers"), "client": client}
+    pipeline.write_text(yaml.safe_dump(document), encoding="utf-8")
+
+
+@contextmanager
+def guarded_kafka() -> Iterator[GuardedKafka]:
+    """Such a broker; skips the test if this machine can't run it."""
+    if (missing := missing_for_maven()) is not None:
+        pytest.skip(f"starts a broker of its own, but {missing}")
+    with GuardedKafka() as broker:
+        yield broker

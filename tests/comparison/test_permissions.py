@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-import yaml
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]
 
 from tests.broker.choice import Broker
-from tests.broker.guarded import GuardedKafka
-from tests.broker.maven import missing_for_maven
+from tests.broker.guarded import GuardedKafka, become_app, guarded_kafka
 from tests.comparison.scene import Events, Job, Scene, check, comparison_scene
 
 if TYPE_CHECKING:
@@ -24,9 +22,7 @@ STEP = 600
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[GuardedKafka]:
-    if (missing := missing_for_maven()) is not None:
-        pytest.skip(f"starts a broker of its own, but {missing}")
-    with GuardedKafka() as broker:
+    with guarded_kafka() as broker:
         broker.grant(ResourceType.TOPIC, "*", AclOperation.ALL)
         broker.grant(ResourceType.GROUP, "*", AclOperation.ALL)
         yield broker
@@ -36,10 +32,7 @@ def guarded() -> Iterator[GuardedKafka]:
 def scene(guarded: GuardedKafka, tmp_path: Path) -> Scene:
     """Its job is the user `app`."""
     made = comparison_scene(tmp_path, Broker(guarded.bootstrap, durable=True, kind="maven"))
-    document = yaml.safe_load(made.file.read_text(encoding="utf-8"))
-    client = dict(guarded.client)
-    document["kafka"] = {"bootstrap": client.pop("bootstrap.servers"), "client": client}
-    made.file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    become_app(made.file, guarded)
     return made
 
 

@@ -57,6 +57,10 @@ def int_of_text(text: str) -> Any:
     return int(text) if -(2**63) <= int(text) < 2**63 else WRONG
 
 
+def int_of_double(number: float) -> Any:
+    return int(number) if math.isfinite(number) and number == int(number) and -(2**63) <= number < 2**63 else WRONG
+
+
 def int_of_number(number: float) -> Any:
     return int(number) if math.isfinite(number) and number == int(number) and abs(number) < 2**53 else WRONG
 
@@ -104,7 +108,7 @@ CASTS += [
     Case(Cast("any", "int"), "mixed", TEXTS_OF_ANY, lambda v, _: int_of_text(BITS.get(v, v)), "int64"),
     Case(Cast("any", "boolean"), "mixed", TEXTS_OF_ANY, lambda v, _: boolean_of_text(v), "bool"),
     Case(Cast("any", "text"), "mixed", TEXTS_OF_ANY, lambda v, _: v, "string"),
-    Case(Cast("any", "int"), "float64", FLOATS, lambda v, _: int_of_number(v), "int64"),
+    Case(Cast("any", "int"), "float64", FLOATS, lambda v, _: int_of_double(v), "int64"),
     Case(Cast("any", "boolean"), "int64", INTS, lambda v, _: boolean_of_number(v), "bool"),
     Case(Cast("any", "number"), "boolean", st.booleans(), lambda v, _: float(v), "float64"),
 ]

@@ -23,7 +23,7 @@ class Answering(Consumer):
     ("code", "advice"),
     [
         (KafkaError.UNKNOWN_TOPIC_OR_PART, "Create it: millstream topics create PIPELINE"),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "Grant the user of `kafka.client` what it needs there"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "Grant DESCRIBE on it to the user of `kafka.client`"),
     ],
 )
 def test_advice_fits_why_there_are_no_partitions(code: int, advice: str) -> None:

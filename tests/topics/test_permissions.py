@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclOperation,
     ResourceType,
@@ -22,8 +21,7 @@ from millstream.topics.records import RecordReader, RecordWriter
 from millstream.topics.since_reader import SinceReader
 from tests.broker.choice import Broker
 from tests.broker.clients import create_topic, produce, wait_until
-from tests.broker.guarded import GuardedKafka
-from tests.broker.maven import missing_for_maven
+from tests.broker.guarded import GuardedKafka, become_app, guarded_kafka
 from tests.consumers.control.topic_in_memory import PIPELINE, decode
 from tests.pipeline.pipeline_files import SMALL, load
 from tests.producers.orders import echo_service
@@ -37,9 +35,7 @@ pytestmark = [pytest.mark.durable, pytest.mark.full]
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[GuardedKafka]:
-    if (missing := missing_for_maven()) is not None:
-        pytest.skip(f"starts a broker of its own, but {missing}")
-    with GuardedKafka() as broker:
+    with guarded_kafka() as broker:
         yield broker
 
 
@@ -133,10 +129,7 @@ def test_topics_that_were_created_and_may_not_be_seen_are_told(
     guarded: GuardedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pipeline = load(tmp_path, SMALL.replace("name: small", "name: unseen"))
-    document = yaml.safe_load(pipeline.path.read_text(encoding="utf-8"))
-    document["kafka"] = {"bootstrap": guarded.client["bootstrap.servers"], "client": dict(guarded.client)}
-    del document["kafka"]["client"]["bootstrap.servers"]
-    pipeline.path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    become_app(pipeline.path, guarded)
     for _, name in admin.roles(pipeline):
         guarded.grant(ResourceType.TOPIC, name, AclOperation.CREATE)
     monkeypatch.setattr(admin, "ANSWER_TIMEOUT", 2.0)
@@ -149,10 +142,7 @@ def test_check_names_the_permissions_that_a_worker_lacks(
     guarded: GuardedKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service = echo_service(tmp_path, Broker(guarded.bootstrap, durable=True, kind="maven"))
-    document = yaml.safe_load(service.file.read_text(encoding="utf-8"))
-    client = dict(guarded.client)
-    document["kafka"] = {"bootstrap": client.pop("bootstrap.servers"), "client": client}
-    service.file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    become_app(service.file, guarded)
     outputs = service.output, service.letters
     needed = [(topic, AclOperation.READ) for topic in service.inputs] + [
         (topic, AclOperation.WRITE) for topic in outputs
