@@ -111,9 +111,9 @@ class Cast:
             if self.to in ("number", "int"):
                 column = replace(column, packed=_with_bits(column.packed))
             return Cast("text", self.to).convert(column, event_times)
-        kind = as_numbers(column).values.dtype.kind
+        numbers = as_numbers(column)
+        kind = numbers.values.dtype.kind
         if (kind, self.to) == ("f", "int"):  # a schema says that these are doubles
-            numbers = as_numbers(column)
             return _fitting(numbers, _is_whole(numbers.values, -_INT64_END, _INT64_END), np.int64)
         of: EventType = "boolean" if kind == "b" else "int" if kind == "i" else "number"
         return Cast(of, self.to).convert(column, event_times)

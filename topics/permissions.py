@@ -12,6 +12,7 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import ANSWER_TIMEOUT, ROLLOUT, Admin, is_embedded, roles
+from millstream.topics.coordinator import UNREADY_ERRORS
 from millstream.topics.errors import TopicError
 from millstream.topics.partitions import PERMISSIONS
 
@@ -21,11 +22,6 @@ Needed = Mapping[str, Collection[AclOperation]]
 _OF_WORKERS: Final = {"input": READ, "output": WRITE, "dead letters": WRITE, "comparisons": WRITE, ROLLOUT: READ}
 """What a worker does with the topics of these roles."""
 COORDINATOR_TIMEOUT: Final = 5.0  # seconds within which a cluster has a coordinator for its first group
-_NO_COORDINATOR: Final = {
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.NOT_COORDINATOR,
-}
 
 
 def needed_by_worker(pipeline: Pipeline) -> Needed:
@@ -69,7 +65,7 @@ def _on_topics(admin: Admin, needed: Needed) -> Iterator[str]:
 def _on_group(admin: Admin, group: str) -> Iterator[str]:
     until = time.monotonic() + COORDINATOR_TIMEOUT
     error = _refused_with(admin, group)
-    while error in _NO_COORDINATOR and time.monotonic() < until:  # the first group of a cluster
+    while error in UNREADY_ERRORS and time.monotonic() < until:  # the first group of a cluster
         time.sleep(0.1)
         error = _refused_with(admin, group)
     if error == KafkaError.GROUP_AUTHORIZATION_FAILED:

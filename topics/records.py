@@ -28,6 +28,8 @@ PASSING_ERRORS = TRANSIENT_ERRORS | LEADERLESS_ERRORS | {KafkaError.GROUP_AUTHOR
 name, though it never joins it. So it needs no permission for that group."""
 FENCED_ERRORS = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 """The broker has ended the producer's transaction: it was open for too long, or a newer producer has its transactional ID."""
+PURGED_ERRORS = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+"""Errors of records whose transaction the client has given up. Another error says why."""
 RETRY_INTERVAL = 0.1  # seconds between two tries
 LOOK_INTERVAL = 0.5  # seconds between two looks at whether a broker answers
 

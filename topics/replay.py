@@ -17,7 +17,7 @@ from millstream.topics.client_log import client_log
 from millstream.topics.dead_letter_reader import DeadLetterReader
 from millstream.topics.dead_letters import Position, Replay, Stays, StoredLetter, marker, replay_of
 from millstream.topics.errors import TopicError
-from millstream.topics.records import FENCED_ERRORS
+from millstream.topics.records import FENCED_ERRORS, PURGED_ERRORS
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +36,6 @@ REFUSALS: Final = {
     KafkaError._UNKNOWN_PARTITION: "the topic has no such partition any more",
 }
 """Errors that concern a single event. The others can be replayed without it."""
-PURGED_ERRORS: Final = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
-"""Errors of records whose transaction the client has given up."""
 ADVICE: Final = {
     KafkaError.INVALID_RECORD: "The dead-letter topic takes no records without key: set its `cleanup.policy` to `delete`, for "
     "where it is compacted a dead letter displaces the one before it with the same key.",

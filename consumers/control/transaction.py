@@ -12,7 +12,7 @@ from millstream.consumers.control.errors import ControlTopicError
 from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT_MS
 from millstream.topics.client_log import client_log
 from millstream.topics.quick_connect import QUICK_CONNECT
-from millstream.topics.records import FENCED_ERRORS
+from millstream.topics.records import FENCED_ERRORS, PURGED_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 STEP_TIMEOUT: Final = 5.0  # seconds that a call for one step of a transaction may take; then it is repeated
 OUTAGE_TIMEOUT: Final = 30.0  # seconds that an outage of the broker may last
 RETRY_INTERVAL: Final = 0.05  # seconds between two tries of a step
-_PURGED: Final = {
-    KafkaError._PURGE_QUEUE,
-    KafkaError._PURGE_INFLIGHT,
-}  # records of a step that failed: its error says why
 _ADVICE: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE: "Raise the topic's `max.message.bytes`, or name fewer keys.",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant WRITE and DESCRIBE on it to the user of `kafka.client`.",
@@ -129,7 +125,7 @@ class KafkaTransaction:
             self._producer.poll(0)
 
     def _on_delivery(self, error: KafkaError | None, _: object) -> None:
-        if error is not None and error.code() not in _PURGED:
+        if error is not None and error.code() not in PURGED_ERRORS:
             self._failure = self._failure or error
 
     def _step(self, call: Callable[[], object]) -> None:

@@ -100,14 +100,7 @@ def _scalar(entry: ModelInput, found: Mapping[str, Found], events: int) -> Input
     named = _named(entry.tensor, single)
     guess = OPEN if named is None else element(named, entry.dtype, events)
     if named is not None and (others := _also_named(named, single)):
-        if any(one.events == named.events for one in others):
-            paths = ", ".join(sorted(one.path for one in (named, *others)))
-            guess = FieldGuess(
-                OPEN.options, f"several fields have the input's name: write the one of the training, of {paths}"
-            )
-        else:
-            why = f"most events have this field; these have the input's name, too: {', '.join(one.path for one in others)}"
-            guess = replace(guess, why="; ".join(filter(None, [why, guess.why])))
+        guess = _beside(named, others, guess)
     return InputGuess(entry.tensor, entry.dtype, [guess], shape_of(entry))
 
 
@@ -232,6 +225,17 @@ def _scalars(
     if not stated:
         why = f"the file doesn't say which inputs the model has; {why}"
     return InputGuess(entry.tensor, entry.dtype, fields, {}, False, why)
+
+
+def _beside(named: Found, others: Sequence[Found], guess: FieldGuess) -> FieldGuess:
+    """The guess that a field fills the input, if other fields have its name, too. If as many events have one, it is left open."""
+    if any(one.events == named.events for one in others):
+        paths = ", ".join(sorted(one.path for one in (named, *others)))
+        return FieldGuess(
+            OPEN.options, f"several fields have the input's name: write the one of the training, of {paths}"
+        )
+    why = f"most events have this field; these have the input's name, too: {', '.join(one.path for one in others)}"
+    return replace(guess, why="; ".join(filter(None, [why, guess.why])))
 
 
 def _also_named(named: Found, found: Sequence[Found]) -> list[Found]:

@@ -54,14 +54,8 @@ def _once(entry: InputGuess, said: dict[str, str]) -> InputGuess:
     first = said.setdefault(why, entry.tensor)
     if first == entry.tensor:
         return entry
-    return replace(
-        entry,
-        fields=[
-            replace(
-                OPEN, why=f"name the field that fills this input: those that are named at input {first} fit here, too"
-            )
-        ],
-    )
+    why = f"name the field that fills this input: those that are named at input {first} fit here, too"
+    return replace(entry, fields=[replace(OPEN, why=why)])
 
 
 def likely(dtype: str, free: Sequence[Found], events: int) -> list[Found]:

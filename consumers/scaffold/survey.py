@@ -41,9 +41,8 @@ class Found:
     """What the events have at a path."""
 
     path: str
-    kinds: Counter[str] = field(
-        default_factory=Counter
-    )  # of values that aren't null: bool, int, float, text, large, odd
+    # Of values that aren't null: bool, int, float, text, large, odd.
+    kinds: Counter[str] = field(default_factory=Counter)
     events: int = 0  # with a value that isn't null; a list may be empty
     distinct: Counter[Any] = field(default_factory=Counter)  # values, up to MAX_DISTINCT different ones
     lengths: Counter[int] = field(default_factory=Counter)  # items per event, of a list

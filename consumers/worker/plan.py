@@ -353,9 +353,8 @@ def outputs_of(plan: Plan, limits: Mapping[str, int], *, variant: str = VARIANT)
             pipeline=pipeline.name, variant=variant, rollout=pipeline.rollout is not None
         )
     if not isinstance(plan.executor, BlockingExecutor):  # a server may be away; the worker checks it after the warm-up
-        with suppress(
-            ExecutorUnavailable
-        ):  # what a Python model needs may be away, too: the worker waits in the warm-up
+        # What a Python model needs may be away, too: the worker waits in the warm-up.
+        with suppress(ExecutorUnavailable):
             check_answers(plan)
     letters = DeadLetterEncoder(
         own_schema_id(pipeline, store, dead_letter_record(pipeline), pipeline.dead_letters.topic),
