@@ -108,16 +108,14 @@ class LagReader:
         # transaction has newer ones: seconds later if workers commit all the time, and never if one hangs. That one is only for
         # samples.
         self._consumer = Consumer({**mine, "isolation.level": "read_uncommitted"}, logger=client_log("lag"))
-        self._sampler = Consumer(
-            {
-                **mine,
-                **CONSUMER_PROPERTIES,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "earliest",
-                "enable.partition.eof": True,
-            },
-            logger=client_log("lag"),
-        )
+        self._sampler_settings = {
+            **mine,
+            **CONSUMER_PROPERTIES,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+        }
+        self._sampler = Consumer(self._sampler_settings, logger=client_log("lag"))
         self._admin = Admin(client)
 
     def read(self) -> list[PartitionLag]:
@@ -241,6 +239,9 @@ class LagReader:
         for topic, _ in waiting:
             if topic in self._refused:
                 raise KafkaException(self._refused[topic])
+        if waiting:  # a client never reads a topic that was created anew: see `millstream.consumers.source.fetch_check`
+            self._sampler.close()
+            self._sampler = Consumer(self._sampler_settings, logger=client_log("lag"))
 
     def _note_refusal(self, message: Message) -> None:
         error = message.error()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
@@ -62,23 +61,22 @@ class ControlReader:
         self._checking = False  # whether the next message should be `_newest`
         self._checked = time.monotonic()
         self._bootstrap = str(client["bootstrap.servers"])
-        self._consumer = Consumer(
-            {
-                **QUICK_CONNECT,
-                **client,
-                "group.id": "millstream-control",  # required by the client, which never joins it
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "earliest",
-                # Only new metadata shows that the topic was deleted, or created anew. The client's default is 5 minutes.
-                "topic.metadata.refresh.interval.ms": 5000,
-                "topic.metadata.propagation.max.ms": 5000,
-                "error_cb": self._on_error,
-                "fetch.wait.max.ms": 100,  # the broker reports the end of the topic after this time
-            },
-            logger=client_log("control"),
-        )
+        self._settings = {
+            **QUICK_CONNECT,
+            **client,
+            "group.id": "millstream-control",  # required by the client, which never joins it
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            # Only new metadata shows that the topic was deleted, or created anew. The client's default is 5 minutes.
+            "topic.metadata.refresh.interval.ms": 5000,
+            "topic.metadata.propagation.max.ms": 5000,
+            "error_cb": self._on_error,
+            "fetch.wait.max.ms": 100,  # the broker reports the end of the topic after this time
+        }
+        self._consumer = Consumer(self._settings, logger=client_log("control"))
+        self._gone = False  # whether the client has said that it doesn't find the topic
 
     @property
     def record(self) -> RolloutRecord | None:
@@ -164,14 +162,22 @@ class ControlReader:
     def _look_again(self) -> None:
         """Read the newest record again now and then.
 
-        If the topic was created anew, and has as many records by now, nothing else shows it.
+        If the topic was created anew, and has as many records by now, nothing else shows it. A client that doesn't give this
+        record, or has lost the topic, may never read the new one (see `millstream.consumers.source.fetch_check`): another client
+        takes over.
         """
-        if self._newest is None or self._checking or time.monotonic() - self._checked < CHECK_EVERY:
+        if time.monotonic() - self._checked < CHECK_EVERY:
             return
         self._checked = time.monotonic()
-        with suppress(KafkaException):  # the next look may do better
-            self._consumer.seek(TopicPartition(self._topic, 0, self._newest[0]))
-            self._known, self._reached, self._checking = self._reached, self._newest[0], True
+        renew, self._gone = self._checking or self._gone, False
+        if renew:
+            self._consumer.close()
+            self._consumer = Consumer(self._settings, logger=client_log("control"))
+        if self._newest is not None:
+            self._consumer.assign([TopicPartition(self._topic, 0, self._newest[0])])
+            self._known, self._reached, self._checking = max(self._known, self._reached), self._newest[0], True
+        elif renew:
+            self._begin(OFFSET_BEGINNING)
 
     def _is_known(self, message: Any) -> bool:
         """Whether a message was read before. If it shows that the topic is another one, that one is read from its beginning."""
@@ -234,6 +240,7 @@ class ControlReader:
     def _on_error(self, error: KafkaError) -> None:
         """A partition that is gone has no messages that could tell it. Outages of brokers are told elsewhere."""
         if error.code() in _GONE:
+            self._gone = True
             self._note(f"topic {self._topic} (rollout) does not exist any more, or may not be seen by this user")
 
     def _note(self, trouble: str) -> None:

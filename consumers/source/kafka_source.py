@@ -22,6 +22,7 @@ from millstream.consumers.records import Records
 from millstream.consumers.source.awaited_assignment import AwaitedAssignment
 from millstream.consumers.source.crash_markers import CrashMarkers
 from millstream.consumers.source.crashes import CrashGuard
+from millstream.consumers.source.fetch_check import FetchCheck
 from millstream.consumers.source.forgotten_offsets import refuse_forgotten
 from millstream.consumers.source.lost_brokers import LostBrokers, reminder
 from millstream.consumers.source.offset_commits import OffsetCommits
@@ -152,6 +153,7 @@ class Source:
         self._awaited = AwaitedAssignment(
             subscription.group, lambda: coordinator_error(client, subscription.group, subscription.topics[0]), health
         )
+        self._fetch_check = FetchCheck(self._consumer, health)
         self._count = PartitionCount(self._consumer, subscription.topics, assignment)
 
     @property
@@ -190,7 +192,7 @@ class Source:
         records wakes two other threads.
 
         Raises:
-            WorkerError: a topic or the group can't be read at all, or the client finds no broker any more.
+            WorkerError: a topic or the group can't be read at all, or the client finds no broker or fetches nothing any more.
         """
         self._lost_brokers.look()
         self._awaited.look()
@@ -208,7 +210,9 @@ class Source:
             with suppress(KafkaException):
                 self._consumer.list_topics(self._subscription.topics[0], timeout=WAKE_TIMEOUT)
         if not records:
+            self._fetch_check.look(self._epochs.keys() - self.markers.new, self._paused)
             return None
+        self._fetch_check.fetched()
         self._unreadable.passed(records.partitions)
         wall = time.time_ns() // 1_000_000
         if before is not self._epochs:

@@ -42,9 +42,11 @@ class EmptyAgain(MavenKafka):
 
 
 @contextmanager
-def idle_worker(folder: Path, own: MavenKafka, delivery: str) -> Iterator[tuple[Service, Worker]]:
-    """A worker that has predicted and committed everything."""
+def idle_worker(folder: Path, own: MavenKafka, delivery: str, restarts: int = 0) -> Iterator[tuple[Service, Worker]]:
+    """A worker that has predicted and committed everything. Each restart of the broker before raises its partitions' epochs."""
     service = vector_service(folder, Broker(own.bootstrap, durable=True, kind="maven"), delivery=delivery)
+    for _ in range(restarts):
+        own.restart()
     with Worker(service.file) as worker:
         worker.wait_ready()
         send(service, 0, EVENTS)
@@ -55,6 +57,12 @@ def idle_worker(folder: Path, own: MavenKafka, delivery: str) -> Iterator[tuple[
 def send(service: Service, first: int, last: int) -> None:
     load = vector_events(last, seed=31)
     produce(service.bootstrap, service.inputs[0], list(zip(load.keys, load.values, strict=True))[first:])
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result()
+    wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, 60, "the topic to go")
 
 
 def create_topics(service: Service, partitions: int = 4) -> None:
@@ -120,9 +128,7 @@ def test_input_topic_deleted_and_created_anew_with_fewer_partitions(tmp_path: Pa
     with EmptyAgain() as own:
         with idle_worker(tmp_path, own, delivery) as (service, worker):
             [topic] = service.inputs
-            admin = AdminClient({"bootstrap.servers": own.bootstrap})
-            admin.delete_topics([topic])[topic].result()
-            wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, 60, "the topic to go")
+            delete_topic(own.bootstrap, topic)
             create_topic(own.bootstrap, topic, 2, {})
             assert worker.wait(180) == 1
             assert "deleted and created anew" in worker.log
@@ -132,4 +138,26 @@ def test_input_topic_deleted_and_created_anew_with_fewer_partitions(tmp_path: Pa
             assert successor.wait(120) == 0
         assert Counter(map(id_of, service.predictions())) == Counter(
             f"event-{number:010d}" for number in range(2 * EVENTS)
+        )
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.parametrize("more", [EVENTS // 2, 2 * EVENTS], ids=["below the old end", "beyond it"])
+def test_input_topic_deleted_and_created_anew_on_a_cluster_of_some_age(
+    tmp_path: Path, delivery: str, more: int
+) -> None:
+    """The new partitions have lower leader epochs than the old ones, for which the Kafka client fetches nothing from them."""
+    with EmptyAgain() as own:
+        with idle_worker(tmp_path, own, delivery, restarts=2) as (service, worker):
+            [topic] = service.inputs
+            delete_topic(own.bootstrap, topic)
+            create_topic(own.bootstrap, topic, 4, {})
+            send(service, EVENTS, EVENTS + more)
+            assert worker.wait(180) == 1
+            assert "has fetched nothing from" in worker.log
+            assert "Traceback" not in worker.log
+        with Worker(service.file, "--until-idle") as successor:
+            assert successor.wait(120) == 0
+        assert Counter(map(id_of, service.predictions())) == Counter(
+            f"event-{number:010d}" for number in range(EVENTS + more)
         )

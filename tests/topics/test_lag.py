@@ -388,3 +388,24 @@ def test_broker_that_is_away_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BrokerUnreachableError, match=address):
         reader.read()
     reader.close()
+
+
+@pytest.mark.full
+@pytest.mark.skipif(missing_for_maven() is not None, reason="restarts a broker of its own, which needs Java and Maven")
+def test_topic_that_was_created_anew_on_a_cluster_of_some_age() -> None:
+    """Its partitions have lower leader epochs than the old ones, for which the client that reads samples gets nothing."""
+    with MavenKafka() as own:
+        create_topic(own.bootstrap, "in", 1, {})
+        own.restart()  # raises the partition's epoch
+        produce(own.bootstrap, "in", [(None, b"v")] * 10)
+        with closing(LagReader({"bootstrap.servers": own.bootstrap}, "group", ["in"])) as reader:
+            assert reader.read()[0].messages == 10
+            admin = AdminClient({"bootstrap.servers": own.bootstrap})
+            admin.delete_topics(["in"])["in"].result()
+            with pytest.raises(TopicError, match="millstream topics create"):
+                wait_until(lambda: not reader.read(), 30, "the topic to go")
+            create_topic(own.bootstrap, "in", 1, {})
+            produce(own.bootstrap, "in", [(None, b"v")] * 3)
+            wait_until(
+                lambda: (found := reader.read()[0]).messages == 3 and found.seconds is not None, 60, "the new lag"
+            )

@@ -18,7 +18,9 @@ from millstream.consumers.schema_store import open_store
 from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT_MS
 from millstream.schemas.errors import SchemaUnavailable
 from millstream.topics.admin import Admin, cleanup_policy, create, is_embedded, roles, states
+from tests.broker.choice import Broker
 from tests.broker.clients import create_topic, produce, read_all, wait_until
+from tests.broker.maven import MavenKafka, missing_for_maven
 from tests.consumers.control.topic_in_memory import PIPELINE, decode, shifted, started
 from tests.pipeline.pipeline_files import SMALL, load
 
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
     from millstream.consumers.rollout.record import RolloutRecord
     from millstream.pipeline.pipeline import Pipeline
-    from tests.broker.choice import Broker
     from tests.conftest import MakeTopic
 
 KEY = PIPELINE.encode()
@@ -255,6 +256,38 @@ def test_follower_goes_over_to_a_topic_that_was_created_anew(
             open_writer(pipeline, store, other).write(started("c3"))
         wait_until(lambda: bool(follower.poll(0.5)), 60, "the follower to see the new topic")
         assert (follower.record, follower.problem) == (started("c3"), "")
+
+
+@pytest.mark.full
+@pytest.mark.skipif(missing_for_maven() is not None, reason="restarts a broker of its own, which needs Java and Maven")
+@pytest.mark.parametrize("changes", [0, 1, 3])
+def test_follower_goes_over_to_a_topic_that_was_created_anew_on_a_cluster_of_some_age(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: int
+) -> None:
+    """The new topic has a lower leader epoch than the old one, for which a Kafka client reads nothing from it."""
+    monkeypatch.setattr("millstream.consumers.control.reader.CHECK_EVERY", 5.0)
+    with MavenKafka() as own:
+        kafka, topic = Broker(own.bootstrap, durable=True, kind="maven"), "flights-rollout"
+        create_topic(own.bootstrap, topic, 1, {"cleanup.policy": "compact"})
+        own.restart()  # raises the partition's epoch
+        pipeline = pipeline_on(tmp_path, kafka, topic)
+        store = open_store(pipeline)
+        with open_reader(pipeline, store) as follower:
+            with open_reader(pipeline, store) as other:
+                writer, last = open_writer(pipeline, store, other), started()
+                for number in range(changes):
+                    writer.write(last)
+                    last = shifted(last, f"c{number}", share=number + 1)
+            follower.read_to_end()
+            assert (follower.record is None) == (changes == 0)
+            admin = AdminClient({"bootstrap.servers": own.bootstrap})
+            admin.delete_topics([topic])[topic].result()
+            wait_until(lambda: bool(follower.poll(0.5) or follower.problem), 60, "the follower to miss the topic")
+            create_topic(own.bootstrap, topic, 1, {"cleanup.policy": "compact"})
+            with open_reader(pipeline, store) as other:
+                open_writer(pipeline, store, other).write(started("d1"))
+            wait_until(lambda: bool(follower.poll(0.5)), 60, "the follower to see the new topic")
+            assert (follower.record, follower.problem) == (started("d1"), "")
 
 
 @pytest.mark.full

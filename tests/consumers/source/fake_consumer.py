@@ -58,6 +58,7 @@ class FakeConsumer:
     def __init__(self, logs: Mapping[Partition, int]) -> None:
         self.logs = dict(logs)
         self.lows: dict[Partition, int] = {}
+        self.fetched_ends: dict[Partition, int] = {}  # what the client knows where it has not learned the end
         self.committed_offsets: dict[Partition, tuple[int, str]] = {}
         self.next_failures: defaultdict[str, list[Exception]] = defaultdict(list)
         self.calls: list[str] = []
@@ -197,7 +198,8 @@ class FakeConsumer:
         self._called("get_watermark_offsets")
         if cached and _of(partition) not in self.positions:
             return OFFSET_INVALID, OFFSET_INVALID
-        return self.lows.get(_of(partition), 0), self.logs.get(_of(partition), 0)
+        end = self.logs.get(_of(partition), 0)
+        return self.lows.get(_of(partition), 0), self.fetched_ends.get(_of(partition), end) if cached else end
 
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:  # noqa: ARG002
         self._called("offsets_for_times")
