@@ -21,7 +21,7 @@ _SECOND = 1_000_000  # in microseconds
 _DAY = 86_400 * _SECOND
 _EXACT = 1 << 53  # up to here, each whole number is a float, too
 _EXPECTED = {
-    "iso8601": "a valid time with separators, such as 2026-01-31T09:30:00Z",
+    "iso8601": f"a valid time with separators {YEARS}, such as 2026-01-31T09:30:00Z",
     "": "an Avro timestamp or a valid time with separators, such as 2026-01-31T09:30:00Z (for other times, write `time:`)",
 }
 

@@ -179,7 +179,8 @@ class Input(Section):
     )
     start: Literal["earliest", "latest"] = Field(
         "earliest",
-        description="Where a group that has committed nothing yet begins to read. `latest` leaves out the events of the past.",
+        description="Where a group that has committed nothing yet begins to read. `latest` leaves out the events of the past. "
+        "But partitions that a topic gets while workers run are read from their beginning.",
     )
     max_age: PositiveDuration | None = Field(
         None,
@@ -282,7 +283,8 @@ class NamedModel(Section):
         description="For each input tensor the event field, or the list of fields, that fills it. "
         "In place of what the model's `config.yaml` says: for events that name their fields otherwise. A field is a path such as "
         "`customer.age`, or a mapping such as `{field: customer.age, type: text}` with the options of `config.yaml` "
-        "(`millstream docs models`). Each field keeps the options that `config.yaml` has in its place, unless it states others.",
+        "(`millstream docs models`). Each field keeps the options that `config.yaml` has in its place, unless it states others. "
+        "Shadows don't take it: they may have other inputs. Their fields are those of their own `config.yaml`.",
     )
 
 

@@ -171,10 +171,12 @@ def _table(group: str, look: LagLook, *, trends: bool) -> Table:
     if trends:
         table.add_column("growth/s", justify="right", footer=_growth(look.total))
         table.add_column("caught up in", justify="right", footer=drain_text(look.drain))
+    if deleted := sum(lag.deleted for lag in look.lags):
+        table.add_column("deleted unread", justify="right", footer=f"{deleted:,}")
     several = len(by_topic(look.lags)) > 1
     for topic, lags in by_topic(look.lags).items():
         for lag in lags:
-            table.add_row(*_row(lag, look if trends else None))
+            table.add_row(*_row(lag, look if trends else None), *([f"{lag.deleted:,}"] if deleted else ()))
         if several:
             messages, oldest = sum(lag.messages for lag in lags), max(lag.seconds or 0.0 for lag in lags)
             table.add_row(topic, "all", "", "", f"{'' if _counted(lags) else '~'}{messages:,}", f"{oldest:.1f}")

@@ -7,10 +7,10 @@ import numpy.typing as npt
 
 from millstream.schemas.arrays import Ints
 from millstream.schemas.column import Column, NumberColumn, StringColumn
-from millstream.schemas.times import in_calendar, microseconds, parse_iso8601
+from millstream.schemas.times import YEARS, in_calendar, microseconds, parse_iso8601
 
 TimeFormat = Literal["iso8601", "seconds", "milliseconds", "microseconds", "nanoseconds"]
-ISO8601 = "a time in ISO 8601 with separators, such as 2026-03-01T10:00:00Z"
+ISO8601 = f"a valid time in ISO 8601 with separators {YEARS}, such as 2026-03-01T10:00:00Z"
 _QUOTED = 60  # characters of a value in a message
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from millstream.consumers.events import BatchResult, MicroBatch, NextOffsets
 from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.flow.assignment import Assignment
+from millstream.consumers.observability.broker_watch import duration_text
 from millstream.consumers.observability.metrics import (
     COMPARISONS,
     SHADOW_FAILED,
@@ -47,6 +48,11 @@ SHED_BATCH = (
 )
 BACKLOG = "this worker had a backlog"
 FULL_QUEUE = "the shadows' queue was full"
+HANGS_AFTER = 60.0  # seconds in one batch
+HANGING = (
+    "a batch of {events}, because shadow {shadow} has been running one batch for {duration} and probably hangs. Repair "
+    "that version, or take the shadow out, and restart the workers"
+)
 
 Comparison = tuple[str, bytes]
 """The event ID, which is the record's key, and the record's value."""
@@ -191,9 +197,12 @@ class ShadowThread:
         self._warnings = SeldomWarnings()  # only the write thread uses it
         self._queue: SimpleQueue[tuple[BatchResult, NextOffsets] | None] = SimpleQueue()
         self._waiting = 0  # events in the queue
+        self._running = 0  # events of the batch that runs
+        self._call: tuple[str, float] | None = None  # the shadow that runs, and since when
         self._unfinished = 0  # batches that are queued or run
         self._lock = threading.Lock()
         self._ending = threading.Event()
+        self._over = False  # whether what was not compared is counted as skipped, and nothing is written any more
         self._thread = LibraryThread(self._run, "shadow")
         self._thread.start()
 
@@ -211,9 +220,15 @@ class ShadowThread:
                 self._queue.put((answered, ends))
         if shed:
             self._leave_out(events, "shed")
-            self._warnings.warn(SHED, events, SHED_BATCH.format(events=events, why=FULL_QUEUE if full else BACKLOG))
+            self._warnings.warn(SHED, events, self._why_shed(events, full=full))
         else:
             self._warnings.catch_up()
+
+    def _why_shed(self, events: int, *, full: bool) -> str:
+        call = self._call
+        if full and call is not None and (took := time.monotonic() - call[1]) >= HANGS_AFTER:
+            return HANGING.format(events=events, shadow=call[0], duration=duration_text(took))
+        return SHED_BATCH.format(events=events, why=FULL_QUEUE if full else BACKLOG)
 
     @property
     def at_work(self) -> bool:
@@ -225,21 +240,22 @@ class ShadowThread:
         self._ending.set()
         self._queue.put(None)
         self._thread.join(SHUTDOWN_TIMEOUT)
+        with self._lock:
+            self._over, left = True, self._waiting + self._running
+        if left:
+            self._leave_out(left, "ended")
         self._publisher.close(SHUTDOWN_TIMEOUT)
 
     def _run(self) -> None:
         if sys.platform == "linux":  # each thread has its own priority there
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE_INCREMENT)
-        until = 0.0
         while (task := self._queue.get()) is not None:
             answered, ends = task
             with self._lock:
+                if self._over:
+                    return
                 self._waiting -= len(answered.rows)
-            if self._ending.is_set():
-                until = until or time.monotonic() + SHUTDOWN_TIMEOUT
-                if time.monotonic() >= until:
-                    self._leave_out(len(answered.rows), "ended")
-                    continue
+                self._running = len(answered.rows)
             try:
                 self._compare(answered, ends)
             except Exception:
@@ -247,6 +263,7 @@ class ShadowThread:
                 self._leave_out(len(answered.rows), "failed")
             with self._lock:
                 self._unfinished -= 1
+                self._running = 0
 
     def _compare(self, answered: BatchResult, ends: NextOffsets) -> None:
         if not self._wait_committed(ends):
@@ -254,7 +271,11 @@ class ShadowThread:
             return
         started = time.perf_counter()
         for shadow in self._shadows:
+            self._call = shadow.name, time.monotonic()
             compared = shadow.compare(answered, answered.rows)
+            self._call = None
+            if self._over:
+                return
             for event_id, value in compared.comparisons:
                 self._publisher.produce(self._topic, value, event_id.encode())
             count_compared(self._metrics, shadow.name, compared)

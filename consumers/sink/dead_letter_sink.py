@@ -16,6 +16,7 @@ from millstream.consumers.observability.seldom import Kind, SeldomWarnings
 from millstream.consumers.record_headers import HeaderRows
 from millstream.consumers.resilience.safety_net import SafetyNet
 from millstream.consumers.sink.delivery import Delivery
+from millstream.consumers.sink.final_counts import FinalCounts
 from millstream.schemas.arrays import Ints
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterColumns, DeadLetterEncoder
 from millstream.schemas.packed import Packed, lengths_of, taken
@@ -62,15 +63,17 @@ class _Records:
 class DeadLetterSink:
     """Writes dead letters. One thread calls it."""
 
-    def __init__(self, delivery: Delivery, output: DeadLetterOutput, metrics: Metrics) -> None:
+    def __init__(self, delivery: Delivery, output: DeadLetterOutput, metrics: Metrics, counts: FinalCounts) -> None:
         """Args:
         delivery: takes the records.
         output: the encoder, the topic and its limits.
-        metrics: where to count.
+        metrics: where to count failures.
+        counts: where to count results.
         """
         self._delivery = delivery
         self._output = output
         self._metrics = metrics
+        self._counts = counts
         self._net: SafetyNet[DeadLetter] = SafetyNet("encode", metrics)
         self._warnings = SeldomWarnings()
 
@@ -138,7 +141,7 @@ class DeadLetterSink:
 
     def _count(self, metric: Metric, reasons: Sequence[str]) -> None:
         for reason, count in Counter(reasons).items():
-            self._metrics.count(metric, count, reason)
+            self._counts.add(metric, count, reason)
 
 
 def _pieces(block: DecodedBatch, kept: Mapping[int, Rejection]) -> list[list[int]]:

@@ -32,6 +32,7 @@ from millstream.consumers.records import rows_in
 from millstream.consumers.sink.coalesce import coalesce
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput, DeadLetterSink, record_bytes
 from millstream.consumers.sink.delivery import Delivery
+from millstream.consumers.sink.final_counts import FinalCounts
 from millstream.consumers.sink.isolating_encoder import IsolatingEncoder, PredictionColumns
 from millstream.consumers.sink.refusals import Refusals
 from millstream.schemas.packed import Packed, lengths_of, taken
@@ -92,7 +93,8 @@ class Sink:
         # Predictions since the last checkpoint: when they were written, and the timestamps of their events' records.
         self._written: list[tuple[float, npt.NDArray[np.int64]]] = []
         self._encoder = IsolatingEncoder(outputs.predictions, metrics)
-        self._dead_letters = DeadLetterSink(delivery, outputs.dead_letters, metrics)
+        self._counts = FinalCounts(metrics)
+        self._dead_letters = DeadLetterSink(delivery, outputs.dead_letters, metrics, self._counts)
         self._refusals = Refusals(outputs.dead_letters.file)
 
     def start(self) -> None:
@@ -188,7 +190,7 @@ class Sink:
         for at, count in models.counts(written):
             name, version = models.models[at]
             variant = self._outputs.variant if models.variants is None else models.variants[at]
-            self._metrics.count(PREDICTIONS, count, name, str(version), variant)
+            self._counts.add(PREDICTIONS, count, name, str(version), variant)
 
     def _produce(
         self,
@@ -278,7 +280,7 @@ class Sink:
             self._metrics.count(REVOKED_DROPPED, stale)
         tombstones = covered - (part.last - part.first) - len(part.rejected())
         if tombstones and not stale:
-            self._metrics.count(TOMBSTONES, tombstones)
+            self._counts.add(TOMBSTONES, tombstones)
         return ends
 
     def _until_refused(
@@ -341,11 +343,13 @@ class Sink:
         started = time.perf_counter()
         self._delivery.checkpoint(ends)
         self._metrics.observe(STAGE_SECONDS, time.perf_counter() - started, "commit")
+        self._counts.publish()
         self._note_latencies()
 
     def abort(self) -> None:
         """Take back all results since the last checkpoint, and write none of the records read so far: they are read again."""
         self._delivery.abort()
+        self._counts.drop()
         self._written = []
         self._assignment.drop_read()
 

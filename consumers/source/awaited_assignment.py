@@ -55,6 +55,13 @@ class AwaitedAssignment:
         self._since = self._clock()
         self._next = self._since + WARN_AFTER
 
+    def lost(self) -> None:
+        """Note that the group has removed the worker. It is not ready until the next assignment."""
+        self.begin()
+        self._health.away(
+            WHAT, f"the group {self._group} has removed this worker, which joins again", stops_reading=False
+        )
+
     def look(self) -> None:
         """Warn if it is time to. While no broker answers, the broker watch says so, and the time begins anew."""
         if self._since is None:

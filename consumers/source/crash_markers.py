@@ -13,6 +13,7 @@ from millstream.consumers.flow.partition_names import ranges_of
 from millstream.consumers.record_types import Partition
 from millstream.consumers.records import Records
 from millstream.consumers.source.crashes import Attempts, CrashGuard
+from millstream.topics.partitions import partitions_of
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,8 @@ class CrashMarkers:
         self.unmarked: dict[Partition, TopicPartition] = {}  # the offset and metadata to commit with their first record
         self._patience = COMMITTED_TIMEOUTS[0]
         self._refused = 0  # requests in vain, in a row
+        # By topic, the number of partitions that it had when this worker first had one of them. Only where it starts at the end.
+        self._partitions: dict[str, int] = {}
         # The markers committed for this start, until a later offset is known to be committed.
         self._counted: dict[Partition, TopicPartition] = {}
 
@@ -84,14 +87,14 @@ class CrashMarkers:
         try:
             positions = self._consumer.committed(new, timeout=self._patience)
             self._check(positions)
+            if self._start == "latest":
+                self._count_partitions({p.topic for p in positions})
             begun = {(p.topic, p.partition): self.beginning(p) for p in positions}
             offsets = {partition: offset for partition, offset in begun.items() if offset is not None}
             found = {(p.topic, p.partition): Attempts.read(p.metadata) for p in positions}
             noted = self._guard.assigned({partition: found[partition] for partition in offsets})
-            pinned = [p for p in positions if p.offset < 0 and self._start == "latest"]
-            if pinned:  # without an offset, a rewind or the next worker would begin at a later end
-                places = [TopicPartition(p.topic, p.partition, offsets[p.topic, p.partition]) for p in pinned]
-                self._consumer.commit(offsets=places, asynchronous=False)
+            if self._start == "latest":
+                self._pin(positions, offsets)
             self._place(offsets)
         except KafkaException as error:
             self._note_unknown(error.args[0])
@@ -101,7 +104,37 @@ class CrashMarkers:
         self.unmarked |= {p: TopicPartition(*p, offsets[p], attempts.metadata()) for p, attempts in noted.items()}
         self.start_offsets |= offsets
         self.new.clear()
+        self._warn_of_deleted(positions)
         return new
+
+    def _warn_of_deleted(self, positions: list[TopicPartition]) -> None:
+        """Say which records retention has deleted before the group read them, if the broker tells where partitions begin."""
+        committed = {(p.topic, p.partition): p.offset for p in positions if p.offset >= 0}
+        asked = [TopicPartition(*partition, OFFSET_BEGINNING) for partition in committed]
+        try:
+            firsts = self._consumer.offsets_for_times(asked, timeout=COMMITTED_TIMEOUTS[1]) if asked else []
+        except KafkaException:
+            return
+        for first in firsts:
+            at = committed[first.topic, first.partition]
+            if first.error is None and first.offset > at:
+                log.warning(
+                    "%s/%d: retention has deleted the offsets from %d to %d before the group read them. Their events get no "
+                    "prediction (`millstream docs runbook#millstreameventsdeletedunread`)",
+                    *(first.topic, first.partition, at, first.offset - 1),
+                )
+
+    def _count_partitions(self, topics: set[str]) -> None:
+        for topic in topics - self._partitions.keys():
+            self._partitions[topic] = len(partitions_of(self._consumer, topic, ANSWER_TIMEOUT))
+
+    def _pin(self, positions: list[TopicPartition], begun: Mapping[Partition, int]) -> None:
+        """Commit where partitions without an offset begin. Else, a rewind or the next worker would begin at a later end."""
+        places = [
+            TopicPartition(*p, begun[p]) for p in ((own.topic, own.partition) for own in positions if own.offset < 0)
+        ]
+        if places:
+            self._consumer.commit(offsets=places, asynchronous=False)
 
     def _place(self, offsets: Mapping[Partition, int]) -> None:
         """Assign partitions again that were assigned without an offset. They are paused, so none of their records was read.
@@ -149,9 +182,11 @@ class CrashMarkers:
         if position.offset >= 0:
             return int(position.offset)
         low, high = self._consumer.get_watermark_offsets(position, timeout=ANSWER_TIMEOUT)
-        if self._start == "latest":
-            return int(high)
-        return int(low) if low < high else None
+        if self._start != "latest":
+            return int(low) if low < high else None
+        # A partition that its topic got while this worker ran has no past: all its events came since.
+        is_new = position.partition >= self._partitions.get(position.topic, position.partition + 1)
+        return int(low if is_new else high)
 
     def note_running(self, records: Records) -> None:
         """Commit a note that these records run now, in suspected partitions.

@@ -50,6 +50,8 @@ CONSUMER_DEFAULTS = {
     # The client fetches ahead while it holds fewer records than this. Each takes about 400 bytes besides its own. With the
     # default of 100,000, a backlog of small records took 40 MiB more, and was not processed faster.
     "queued.min.messages": 16_000,
+    # How soon the group reads partitions that a topic gets while workers run. The client's default is 5 minutes.
+    "topic.metadata.refresh.interval.ms": 30_000,
 }
 WAKE_TIMEOUT = 0.05  # seconds for requests whose only purpose is that the client looks at what it may fetch
 # Seconds that a poll may wait before the group has assigned anything. A call to the client in which the assignment comes goes on
@@ -129,7 +131,8 @@ class Source:
                 **subscription.client,
                 **client,
                 "group.id": subscription.group,
-                "auto.offset.reset": subscription.start,
+                # Each partition begins at an offset of `CrashMarkers`. The client only needs this if retention has deleted that.
+                "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "enable.partition.eof": subscription.until_idle,
@@ -440,7 +443,7 @@ class Source:
         done = {partition: max(begun.get(partition, 0), committed(partition)) for partition in gone}
         self.lost_uncommitted += self._read_beyond(gone, done)
         self._drop(consumer, "lost", partitions)
-        self._awaited.begin()
+        self._awaited.lost()
 
     def _drop(self, consumer: Consumer, kind: str, partitions: list[TopicPartition]) -> None:
         gone = {(p.topic, p.partition) for p in partitions}

@@ -65,7 +65,7 @@ class Autoscaler:
             fleet,
             ready,
             lag,
-            self._done_rate,
+            self._done_rate if ready else 0.0,
             seen.capacity,
             self._estimate.utilisation,
             self._trend_known_for(now, known=ready > 0 and lag is not None),

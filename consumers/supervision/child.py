@@ -24,6 +24,7 @@ MILLSTREAM = (sys.executable, "-P", "-m", "millstream")
 LAST_LINES = 15  # lines of the log that an error shows
 _PORT = re.compile(r"/(?:metrics|ready) on port (\d+)\b")
 _READY = " INFO millstream.consumers.worker.worker: ready"  # end of the line that a worker logs when it is ready
+_TOTALS = " INFO millstream: totals: "  # in the line that a worker logs when it ends by itself after it was ready
 _LOGGED = re.compile(r"\S+ \S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) ")  # start of a log line
 _ANSWER_TIMEOUT = 1.0  # seconds
 
@@ -47,6 +48,7 @@ class CommandProcess:
             log: called from a thread with each line of its log.
         """
         self.was_ready = False  # whether the log showed that the worker was ready
+        self.told_totals = False  # whether the log showed its totals
         self._name = name or f"millstream {command}"
         self._log = log
         self._last: deque[str] = deque(maxlen=LAST_LINES)
@@ -146,6 +148,7 @@ class CommandProcess:
             if self._port is None:
                 self._port = reported_port(text)
             self.was_ready = self.was_ready or text.endswith(_READY)
+            self.told_totals = self.told_totals or _TOTALS in text
             self._log(text)
 
     def __enter__(self) -> Self:

@@ -24,6 +24,8 @@ class Worker(Protocol):
     def pid(self) -> int: ...  # noqa: D102
     @property
     def was_ready(self) -> bool: ...  # noqa: D102
+    @property
+    def told_totals(self) -> bool: ...  # noqa: D102
     def status(self) -> int | None: ...  # noqa: D102
     def log_end(self) -> str: ...  # noqa: D102
     def message(self) -> str: ...  # noqa: D102
@@ -174,7 +176,8 @@ class Supervisor:
         # `note_ready` may have missed a worker that ended soon after it was ready, for example at an event in the backlog.
         self._ever_ready = self._ever_ready or worker.was_ready
         how = f"worker {number} (pid {worker.pid}) ended {_how(status)}"
-        if status == NEEDS_CHANGE:
+        # A model may end the process with the same status: that is a crash, after which no totals are logged.
+        if status == NEEDS_CHANGE and (worker.told_totals or not worker.was_ready):
             entry.stopped = True
             self._stopped(how, worker)
             return

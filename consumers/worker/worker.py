@@ -414,11 +414,11 @@ class Worker:
 
     @property
     def _fate(self) -> str:
-        """What becomes of events that were in flight at the end. Results count once the Kafka client has taken them."""
-        counted = "they are not committed, and are read again. The totals may count results of some of them"
+        """What becomes of events that were in flight at the end."""
+        again = "they are not committed, and are read again"
         if self._settings.exactly_once:
-            return f"{counted}, which readers never see"
-        return f"{counted}; such a result may be on its topic already, and is then written twice"
+            return again
+        return f"{again}. Results of some of them may be on their topic already, and are then written twice"
 
     def _end(self) -> None:
         self._ended = True  # leaving the group revokes the partitions, and `_hand_over` must not wait again

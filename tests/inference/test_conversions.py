@@ -385,7 +385,8 @@ def test_decoded_columns_are_left_as_they_are() -> None:
             Time("iso8601", "hour", True),
             "string",
             "soon",
-            "field `a.b` is 'soon', but tensor `t` needs a valid time with separators, such as 2026-01-31T09:30:00Z",
+            "field `a.b` is 'soon', but tensor `t` needs a valid time with separators (years 1 to 9999), such as "
+            "2026-01-31T09:30:00Z",
         ),
     ],
 )

@@ -188,12 +188,14 @@ class LocalKafka:
             try:
                 cluster_id = str(client.list_topics(timeout=1.0).cluster_id)
             except KafkaException as error:
-                answer = str(error)
+                answer = f" The client says: {error.args[0].str()}."
                 continue
             if cluster_id == self._cluster_id:
                 return
-            answer = f"cluster {cluster_id} answers there"
-        state = "not ready in time" if process.poll() is None else f"ended with status {process.returncode}"
+            answer = f" Another cluster answers there: {cluster_id}."
+        state = f"ended with status {process.returncode}"
+        if process.poll() is None:
+            state = f"not ready within {_READY_TIMEOUT_S:.0f} s. On a busy machine, a second try may help"
         log_text = log.read_text(errors="replace")
         if "Address already in use" in log_text:
             raise BrokerError(
@@ -203,7 +205,7 @@ class LocalKafka:
         if "Failed to acquire lock" in log_text:
             raise BrokerError(f"{log.parent}: another broker uses this data folder. End it, or choose another folder.")
         raise BrokerError(
-            f"Apache Kafka did not start on {self.bootstrap}: {state}; {answer}.{log_end(log, 'Its log ends:')}"
+            f"Apache Kafka did not start on {self.bootstrap}: {state}.{answer}{log_end(log, 'Its log ends:')}"
         )
 
     def _end(self, how: signal.Signals) -> None:

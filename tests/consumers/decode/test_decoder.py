@@ -24,7 +24,7 @@ from millstream.schemas.errors import SchemaUnavailable
 from tests.consumers.in_memory import EPOCHS, SIGNATURE, MemoryRecord, NumberDecoder, partitions, polled
 from tests.schemas.tables import dicts_of
 
-ISO8601 = "a time in ISO 8601 with separators, such as 2026-03-01T10:00:00Z"
+ISO8601 = "a valid time in ISO 8601 with separators (years 1 to 9999), such as 2026-03-01T10:00:00Z"
 FIRST, LAST = ((moment - datetime(1970, 1, 1)) // timedelta(milliseconds=1) for moment in (datetime.min, datetime.max))
 RECORD_FIELDS = EventFields(event_id=None, event_time=None)
 Making = Callable[[list[float | None]], Column]

@@ -135,6 +135,24 @@ def test_each_shadow_compares_each_batch_and_is_counted() -> None:
     assert own.publisher.closed
 
 
+def test_shadow_that_hangs_is_named_and_what_it_left_is_counted(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shadow_lane, "HANGS_AFTER", 0.1)
+    monkeypatch.setattr(shadow_lane, "SHUTDOWN_TIMEOUT", 0.1)
+    goes_on = threading.Event()
+    own = Lane(before=goes_on.wait, room=3)
+    own.offer("ee")
+    until(lambda: own.lane._call is not None)
+    own.offer("eee", 2)
+    time.sleep(0.1)
+    own.offer("e", 5)
+    assert "because shadow v2 has been running one batch for 0 s and probably hangs" in caplog.text
+    own.lane.close()
+    assert (own.left_out("shed"), own.left_out("ended")) == (1, 5)
+    goes_on.set()
+
+
 def test_time_that_shadows_took_is_measured() -> None:
     own = Lane(before=lambda: time.sleep(0.05), names=("v2", "v3"))
     own.offer("e")
@@ -265,13 +283,16 @@ def test_shadow_that_breaks_costs_its_comparisons_and_nothing_else() -> None:
 
 
 def test_worker_that_ends_compares_what_waits_for_a_while_and_counts_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shadow_lane, "SHUTDOWN_TIMEOUT", 0.1)
-    go_on, working = threading.Event(), threading.Event()
+    monkeypatch.setattr(shadow_lane, "SHUTDOWN_TIMEOUT", 1.0)
+    go_on, working, over = threading.Event(), threading.Event(), threading.Event()
+    batches: list[None] = []
 
     def slow() -> None:
         working.set()
         assert go_on.wait(10)
-        time.sleep(0.15)
+        batches.append(None)
+        if len(batches) > 2:
+            assert over.wait(10)
 
     own = Lane(before=slow)
     own.offer("e")
@@ -282,7 +303,10 @@ def test_worker_that_ends_compares_what_waits_for_a_while_and_counts_the_rest(mo
     closing.start()
     go_on.set()
     assert ended(closing)
-    until(lambda: own.left_out("ended") == 3)
+    assert own.left_out("ended") == 3
+    over.set()
+    assert ended(own.lane._thread)
+    assert own.left_out("ended") == 3
     assert [key for _, _, key in own.publisher.records] == [b"0", b"1"]
 
 

@@ -53,6 +53,9 @@ class MemoryDelivery:
         self.predictions: list[tuple[bytes, bytes | None, HeaderList | None]] = []
         self.letters: list[tuple[DeadLetter, bytes | None]] = []
 
+    def checkpoint(self, _ends: NextOffsets) -> None:
+        pass
+
     def produce(self, topic: str, value: bytes, key: bytes | None, headers: HeaderList | None) -> None:
         if topic == OUTPUTS.dead_letters.topic:
             self.letters.append((decode_dead_letter(value)._replace(failed_at=0), key))
@@ -171,6 +174,7 @@ def written(
     ends: NextOffsets = {}
     for group in groups:
         ends |= sink.write(group)
+    sink.checkpoint(ends)
     return delivery, ends
 
 

@@ -15,6 +15,7 @@ from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ER
 from millstream.consumers.record_headers import HeaderRows, RecordHeaders
 from millstream.consumers.sink import dead_letter_sink as module
 from millstream.consumers.sink.dead_letter_sink import RECORD_OVERHEAD, DeadLetterOutput, DeadLetterSink, record_bytes
+from millstream.consumers.sink.final_counts import FinalCounts
 from millstream.schemas.dead_letters import (
     DeadLetter,
     DeadLetterColumns,
@@ -65,10 +66,12 @@ class Writing(Measured):
         super().__init__()
         self.topic = Topic()
         output = DeadLetterOutput("p", "dead", encoder or DeadLetterEncoder(2), LIMIT, frozenset({"expired"}), "p.yaml")
-        self.sink = DeadLetterSink(cast("Delivery", self.topic), output, self.metrics)
+        self._counts = FinalCounts(self.metrics)
+        self.sink = DeadLetterSink(cast("Delivery", self.topic), output, self.metrics, self._counts)
 
     def write(self, one: DecodedBatch, *reasons: str) -> None:
         self.sink.write(one, {row: Rejection(reason, f"error {row}") for row, reason in enumerate(reasons)})
+        self._counts.publish()
 
 
 def event(value: bytes, key: bytes | None = None, headers: HeaderList | None = None) -> DecodedBatch:

@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.consumers.errors import EventRefused
-from millstream.consumers.events import BatchResult, BatchSlice, DecodedBatch, Epochs, MicroBatch, Rejection
+from millstream.consumers.events import (
+    BatchResult,
+    BatchSlice,
+    DecodedBatch,
+    Epochs,
+    MicroBatch,
+    NextOffsets,
+    Rejection,
+)
 from millstream.consumers.observability.metrics import INTERNAL_ERRORS, PREDICTIONS, TOMBSTONES, Metrics
 from millstream.consumers.record_headers import HeaderRows, RecordHeaders
 from millstream.consumers.record_types import HeaderList
@@ -55,6 +63,9 @@ class MemoryDelivery:
         self.calls: list[int] = []  # predictions of each
         self.predictions: list[tuple[bytes, bytes | None, HeaderList]] = []
         self.letters: list[DeadLetter] = []
+
+    def checkpoint(self, _ends: NextOffsets) -> None:
+        pass
 
     def produce(self, topic: str, value: bytes, key: bytes | None, headers: HeaderList | None) -> None:
         assert topic == "out"
@@ -252,6 +263,7 @@ def test_each_event_of_a_batch_of_several_blocks_has_its_own_result() -> None:
     )
     sink, delivery, metrics = sink_of()
     assert sink.write([one]) == {("in", 0): (1, 8)}
+    sink.checkpoint({})
     written = [json.loads(value) for value, _, _ in delivery.predictions]
     assert [(row["event_id"], row["outputs"]["y"]) for row in written] == [("0", 0), ("5", 3), ("7", 5)]
     letters = [(letter.offset, letter.error) for letter in delivery.letters]
@@ -308,6 +320,7 @@ def test_prediction_as_large_as_its_topic_takes_is_written_and_one_byte_more_is_
     def sizes(key: int) -> tuple[int, int, float | None]:
         sink, delivery, metrics = sink_of()
         sink.write([answered_of(1, keys=[b"k" * key])])
+        sink.checkpoint({})
         counted = measured(metrics, PREDICTIONS, model="m", version="1", variant="primary")
         return len(delivery.predictions), len(delivery.letters), counted
 

@@ -155,6 +155,7 @@ def test_each_record_is_counted_by_what_became_of_it() -> None:
     batch = MicroBatch((BatchSlice(made, 0, 6, 0, 3),), "size")
     why = {1: Rejection("expired", "late"), 2: Rejection("nan_output", "NaN")}
     own.sink.write([BatchResult(0, batch, {"y": np.zeros(1)}, np.array([0]), why, np.zeros(1, np.int64), MODELS)])
+    own.sink.checkpoint({})
     assert own.value(m.PREDICTIONS, model="m", version="1", variant="primary") == 1
     assert own.value(m.TOMBSTONES) == 2
     assert own.value(m.DEAD_LETTERS, reason="undecodable") == 1
@@ -165,11 +166,39 @@ def test_each_record_is_counted_by_what_became_of_it() -> None:
     assert [letter.reason for letter in own.delivery.letters] == ["undecodable", "nan_output"]
 
 
+def test_results_of_an_aborted_transaction_are_not_counted() -> None:
+    own = Sunk(transactional=True)
+    made = block("ert")
+    one = BatchResult(
+        0,
+        MicroBatch((BatchSlice(made, 0, 3, 0, 1),), "size"),
+        {"y": np.zeros(1)},
+        np.array([0]),
+        {},
+        np.zeros(1, np.int64),
+        MODELS,
+    )
+
+    def counts() -> list[float | None]:
+        of_model = own.value(m.PREDICTIONS, model="m", version="1", variant="primary")
+        return [of_model, own.value(m.DEAD_LETTERS, reason="undecodable"), own.value(m.TOMBSTONES)]
+
+    own.sink.write([one])
+    assert not any(counts())
+    own.sink.checkpoint({})
+    assert counts() == [1, 1, 1]
+    own.sink.write([one])
+    own.sink.abort()
+    own.sink.checkpoint({})
+    assert counts() == [1, 1, 1]
+
+
 def test_records_of_partitions_that_went_are_counted_as_stale() -> None:
     own = Sunk(epochs={("in", 0): 1})
     places = np.array([0, 1, 1, 0, 1])
     ends = own.sink.write([answered_of(5, places=places, partitions={0: ("in", 0), 1: ("in", 1)})])
     assert ends == {("in", 0): (1, 4)}
+    own.sink.checkpoint({})
     assert own.value(m.REVOKED_DROPPED) == 3
     assert own.value(m.PREDICTIONS, model="m", version="1", variant="primary") == 2
     assert own.value(m.TOMBSTONES) == 0
@@ -235,4 +264,5 @@ def test_event_of_a_partition_that_went_stops_nothing() -> None:
 def test_pipeline_that_stops_at_another_reason_writes_the_dead_letter() -> None:
     own = Sunk(replace(OUTPUTS, stop_at=frozenset({"nan_output"})))
     own.sink.write([answered_of(3, **HUGE)])
+    own.sink.checkpoint({})
     assert own.value(m.DEAD_LETTERS, reason="prediction_too_large") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
@@ -208,7 +209,8 @@ class FakeConsumer:
 
     def list_topics(self, topic: str, timeout: float) -> object:  # noqa: ARG002
         self._called("list_topics")
-        return None
+        found = SimpleNamespace(error=None, partitions={number: None for name, number in self.logs if name == topic})
+        return SimpleNamespace(topics={topic: found})
 
     def consumer_group_metadata(self) -> object:
         self._called("consumer_group_metadata")

@@ -167,6 +167,26 @@ def test_beginning_at_the_end_is_pinned() -> None:
     assert beginning.starts.start_offsets == {A: 10, B: 4}
 
 
+def test_partition_that_its_topic_got_meanwhile_begins_at_its_beginning() -> None:
+    beginning = Beginning("latest", a=(4, "x"))
+    del beginning.consumer.logs[B]
+    beginning.look(A)
+    beginning.consumer.logs[B], beginning.consumer.lows[B] = 10, 3
+    beginning.look(B)
+    assert beginning.committed[B] == (3, "")
+    assert beginning.starts.start_offsets[B] == 3
+
+
+def test_records_that_were_deleted_unread_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    beginning = Beginning(a=(4, ""), b=(3, ""))
+    beginning.consumer.lows[A], beginning.consumer.lows[B] = 7, 3
+    beginning.look(A, B)
+    assert [record.getMessage() for record in caplog.records] == [
+        "in/0: retention has deleted the offsets from 4 to 6 before the group read them. Their events get no prediction "
+        "(`millstream docs runbook#millstreameventsdeletedunread`)"
+    ]
+
+
 def test_offset_zero_is_pinned_already() -> None:
     beginning = Beginning("latest", a=(0, "of others"))
     beginning.look(A)

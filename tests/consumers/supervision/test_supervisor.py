@@ -21,7 +21,7 @@ class Scripted:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.ended: int | None = None
-        self.was_ready = False
+        self.was_ready = self.told_totals = False
         self.told: list[str] = []
 
     def status(self) -> int | None:
@@ -186,6 +186,18 @@ def test_worker_that_needs_a_change_is_not_started_again_and_the_others_go_on() 
     floor.supervisor.tick(200.0)
     floor.supervisor.tick(202.0)
     assert [number for number, _ in floor.started] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("told_totals", [False, True])
+def test_model_that_ends_a_ready_worker_with_the_same_status_has_crashed_it(*, told_totals: bool) -> None:
+    floor = Floor()
+    floor.supervisor.resize(2, 0.0)
+    floor.supervisor.note_ready()
+    worker = floor.latest(0)
+    worker.was_ready, worker.told_totals, worker.ended = True, told_totals, NEEDS_CHANGE
+    for second in range(200):
+        floor.supervisor.tick(float(second))
+    assert [number for number, _ in floor.started] == ([0, 1] if told_totals else [0, 1, 0])
 
 
 def test_shrinking_lets_stopped_workers_go_first() -> None:

@@ -132,7 +132,7 @@ def test_time_that_cannot_be_parsed_is_unfit(tmp_path: Path) -> None:
     service = orders(tmp_path, NOWHERE, with_topics=False, event_time_format="iso8601")
     block = decoded(service, [order(1, at="2024-05-01"), order(2, at="yesterday"), order(3, at="2024-05-02")])
     assert block.good.tolist() == [0, 2]
-    expected = "a time in ISO 8601 with separators, such as 2026-03-01T10:00:00Z"
+    expected = "a valid time in ISO 8601 with separators (years 1 to 9999), such as 2026-03-01T10:00:00Z"
     assert block.rejected == {
         1: Rejection("unfit", f"field `at`, the event time: expected {expected}, found 'yesterday'")
     }
