@@ -259,8 +259,11 @@ def _source(name: str, schema_name: str) -> tuple[str, str, str]:
 
 
 def _advice(entry: TensorInput, field: str, found: Dtype | None) -> str:
-    if "mixed" in (found, found.items if isinstance(found, ListOf) else None):
+    kind = found.items if isinstance(found, ListOf) else found
+    if kind == "mixed":
         return f"Write `{{field: {field}, type: any}}`"
+    if kind == "binary":
+        return "No tensor takes bytes or decimals: let the producer send a double, or a text for `type: text`. Name another field"
     is_list = isinstance(found, ListOf) and not entry.array and looked_up(field) is None
     item = f": `{_first_item(field)}` is the first item of the list" if is_list else ""
     if entry.mapped_at:

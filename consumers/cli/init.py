@@ -12,6 +12,7 @@ from millstream.consumers.cli.new_folder import new_folder
 from millstream.consumers.cli.sample import Sample, of_file, of_topic
 from millstream.consumers.demo.example import example_folder
 from millstream.consumers.errors import WorkerError
+from millstream.consumers.scaffold.deletions import without_deletions
 from millstream.consumers.scaffold.guess import inputs_of
 from millstream.consumers.scaffold.guesses import are_open, guesses
 from millstream.consumers.scaffold.imported_files import imported_beside
@@ -99,11 +100,12 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
     allowed = [each if each.isascii() and (each.isalnum() or each in "._-") else "-" for each in folder.resolve().name]
     name = "".join(allowed)[:MAX_NAME]
     events = sample.events
-    found = survey(events)
-    event_id, event_time = event_id_of(found, len(events)), event_time_of(found, len(events))
-    no_id = why_no_event_id(found, len(events))
+    surveyed = without_deletions(events)
+    found, count = survey(surveyed), len(surveyed)
+    event_id, event_time = event_id_of(found, count), event_time_of(found, count)
+    no_id = why_no_event_id(found, count)
     taken = [one.options["field"] for one in (event_id, event_time) if one is not None]
-    inputs = inputs_of(model, found, len(events), taken)
+    inputs = inputs_of(model, found, count, taken)
     files = vocabulary_files(inputs)
     # A sample of a topic must not be written into this topic once more.
     commands = _listed((PREDICT, *(one for one in COMMANDS if topic is None or one is not PRODUCE)))
@@ -129,6 +131,8 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
             else (f"{sample.skipped} records of the sample are no events, and were")
         )
         print(f"{skipped} skipped. The first: {sample.first_skipped}\n")
+    if deleted := len(events) - count:
+        print(_of_deletions(deleted))
     print(f"Look at these guesses, in pipeline.yaml and in models/{name}/1/{CONFIG_FILE}:")
     for option, found_one, none in (
         ("event_id", event_id, f"none taken: {no_id}"),
@@ -144,13 +148,21 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
     used = [*own, *(one.options["field"] for entry in inputs for one in entry.fields)]
     if model.name == "model.py" and (modules := _not_copied(imported_beside(model.path), version)):
         print("\n" + modules)
-    if not kept and (left := list(unused(found, used, len(events)))):
+    if not kept and (left := list(unused(found, used, count))):
         print("\nThese fields of the events fill no input:")
         print("\n".join(f"- {printable(line)}" for line in left))
     is_open = PLACEHOLDER in config.read_text(encoding="utf-8") if kept else not model.outputs or are_open(inputs)
     first = f" replace each {PLACEHOLDER} in models/{name}/1/{CONFIG_FILE}, then" if is_open else ""
     print(f"\nNext:{first}\n\ncd {quote(str(folder))}\n{commands}")
     return 0
+
+
+def _of_deletions(count: int) -> str:
+    are = "1 of these events is a deletion" if count == 1 else f"{count} of these events are deletions"
+    return (
+        f"{are} (`op` is `d`), without `after`: dead letters, unless each field of `after` has `missing:`. The guesses leave "
+        "them out (`millstream docs models#changes-of-a-database`).\n"
+    )
 
 
 def _counted(sample: Sample) -> str:

@@ -1415,6 +1415,23 @@ def test_field_that_more_events_have_is_taken(tmp_path: Path) -> None:
     assert "event_time_format" not in pipeline["input"], "milliseconds are the default"
 
 
+@pytest.mark.parametrize("enveloped", [False, True])
+def test_deletions_of_rows_are_no_missing_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, enveloped: bool
+) -> None:
+    rows = [{"id": number, "amount": number / 2, "rebate": number / 4 if number % 2 else None} for number in range(20)]
+    changes: list[dict[str, object]] = [{"op": "c", "before": None, "after": row} for row in rows]
+    changes += [{"op": "d", "before": row, "after": None} for row in rows[:5]]
+    events: list[dict[str, object]] = [{"payload": change} for change in changes] if enveloped else changes
+    file = model(tmp_path / "m.onnx", [("amount", TensorProto.FLOAT, [1]), ("rebate", TensorProto.FLOAT, [1])])
+    _, config = made(tmp_path / "changes", "--model", file, "--sample", write_events(tmp_path, events))
+    row = "payload.after" if enveloped else "after"
+    amount, rebate = (entry["fields"][0] for entry in config["inputs"])
+    assert amount == f"{row}.amount"
+    assert (rebate["field"], str(rebate["missing"])) == (f"{row}.rebate", "nan")
+    assert "5 of these events are deletions (`op` is `d`)" in capsys.readouterr().out
+
+
 def test_fractions_fill_no_tensor_of_ints(tmp_path: Path) -> None:
     events = [{"humidity": f"{number}.5", "load": number + 0.5} for number in range(4)]
     config = unsure(tmp_path, [("seq", TensorProto.INT64, [1])], events)

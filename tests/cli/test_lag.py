@@ -8,10 +8,13 @@ import signal
 import socket
 import subprocess
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -84,6 +87,24 @@ def test_table_has_a_row_for_each_partition_and_the_sum(
         [service.inputs[0], str(number), "-", *(["7", "7"] if number == 1 else ["0", "0"])] for number in range(4)
     ]
     assert footer[:2] == ["all", "7"]
+
+
+@pytest.mark.durable
+def test_table_shows_what_retention_deleted_unread(
+    kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = vector_service(tmp_path, kafka)
+    place = TopicPartition(service.inputs[0], 1)
+    produce(kafka.bootstrap, place.topic, [(None, b"v")] * 7, partition=1)
+    with closing(Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": service.group})) as consumer:
+        consumer.commit(offsets=[TopicPartition(place.topic, 1, 2)], asynchronous=False)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.delete_records([TopicPartition(place.topic, 1, 5)])[place].result()
+    assert cli.run(["lag", str(service.file)]) == 0
+    _, heading, *rows, footer = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert heading[-2:] == ["deleted", "unread"]
+    assert [row[-1] for row in rows] == ["0", "3", "0", "0"]
+    assert footer[-1] == "3"
 
 
 @pytest.mark.durable

@@ -284,6 +284,12 @@ def test_values_of_several_types_need_type_any(column: Dtype) -> None:
         check_fields(Signature((entry,), ()), {"v": column}, "model m", "flight")
 
 
+def test_field_of_bytes_or_decimals_is_refused_with_what_producers_can_send() -> None:
+    entry = TensorInput("x", ("v",), False, "float32", (1,))
+    with pytest.raises(ModelConfigError, match="No tensor takes bytes or decimals: let the producer send a double"):
+        check_fields(Signature((entry,), ()), {"v": "binary"}, "model m", "flight")
+
+
 @pytest.mark.parametrize(
     ("entry", "columns", "says"),
     [

@@ -140,10 +140,15 @@ def test_shadow_that_hangs_is_named_and_what_it_left_is_counted(
 ) -> None:
     monkeypatch.setattr(shadow_lane, "HANGS_AFTER", 0.1)
     monkeypatch.setattr(shadow_lane, "SHUTDOWN_TIMEOUT", 0.1)
-    goes_on = threading.Event()
-    own = Lane(before=goes_on.wait, room=3)
+    goes_on, working = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        working.set()
+        goes_on.wait()
+
+    own = Lane(before=hang, room=3)
     own.offer("ee")
-    until(lambda: own.lane._call is not None)
+    assert working.wait(10)
     own.offer("eee", 2)
     time.sleep(0.1)
     own.offer("e", 5)
@@ -285,12 +290,12 @@ def test_shadow_that_breaks_costs_its_comparisons_and_nothing_else() -> None:
 def test_worker_that_ends_compares_what_waits_for_a_while_and_counts_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shadow_lane, "SHUTDOWN_TIMEOUT", 1.0)
     go_on, working, over = threading.Event(), threading.Event(), threading.Event()
-    batches: list[None] = []
+    batches: list[threading.Thread] = []
 
     def slow() -> None:
         working.set()
         assert go_on.wait(10)
-        batches.append(None)
+        batches.append(threading.current_thread())
         if len(batches) > 2:
             assert over.wait(10)
 
@@ -305,7 +310,7 @@ def test_worker_that_ends_compares_what_waits_for_a_while_and_counts_the_rest(mo
     assert ended(closing)
     assert own.left_out("ended") == 3
     over.set()
-    assert ended(own.lane._thread)
+    assert ended(batches[0])
     assert own.left_out("ended") == 3
     assert [key for _, _, key in own.publisher.records] == [b"0", b"1"]
 
