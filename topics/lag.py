@@ -154,8 +154,9 @@ class LagReader:
         # Committed offsets first: if workers go on meanwhile, the lag is then a little too large, but never negative.
         committed = self._committed(places)
         lows = self._offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-        ends = self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        # Before the ends: what comes in between must not look as if an open transaction held it back.
         stored = self._offsets(places, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
+        ends = self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
         return {
             place: self._bound(found.offset, lows[place], ends[place], stored[place])
             for place, found in zip(places, committed, strict=True)

@@ -15,7 +15,7 @@ from millstream.consumers.errors import WorkerError
 from millstream.consumers.scaffold.deletions import without_deletions
 from millstream.consumers.scaffold.guess import inputs_of
 from millstream.consumers.scaffold.guesses import are_open, guesses
-from millstream.consumers.scaffold.imported_files import imported_beside
+from millstream.consumers.scaffold.imported_files import imported_beside, named_beside
 from millstream.consumers.scaffold.inspection import look_at
 from millstream.consumers.scaffold.model_file import ModelFile
 from millstream.consumers.scaffold.own_fields import event_id_of, event_time_of, why_no_event_id, why_no_event_time
@@ -146,8 +146,8 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
         print(f"- {guess}")
     own = [] if event_id is None else [event_id.options["field"]]  # not the event's time, which may be a feature, too
     used = [*own, *(one.options["field"] for entry in inputs for one in entry.fields)]
-    if model.name == "model.py" and (modules := _not_copied(imported_beside(model.path), version)):
-        print("\n" + modules)
+    if model.name == "model.py":
+        print(_not_copied(model.path, version), end="")
     if not kept and (left := list(unused(found, used, count))):
         print("\nThese fields of the events fill no input:")
         print("\n".join(f"- {printable(line)}" for line in left))
@@ -186,16 +186,23 @@ def _not_loaded(model: ModelFile, name: str) -> Iterator[str]:
         )
 
 
-def _not_copied(imported: Sequence[Path], version: Path) -> str:
-    """What to do with the modules beside model.py that it imports; empty if they are all copied."""
-    left = [place for place in imported if not (version / place.name).exists()]
-    if not left:
-        return ""
-    return (
-        f"model.py imports these, which lie beside it and were not copied: {', '.join(map(str, left))}\n"
-        f"Copy them into {version}, and import them with a dot, such as `from . import {left[0].stem}`; or install them where "
-        "the worker runs (`millstream docs models#a-model-in-python`)."
-    )
+def _not_copied(model: Path, version: Path) -> str:
+    """What to do with what model.py needs of what lies beside it; empty if it is all copied."""
+    modules = [place for place in imported_beside(model) if not (version / place.name).exists()]
+    files = [place for place in named_beside(model) if not (version / place.name).exists() and place not in modules]
+    told = ""
+    if modules:
+        told += (
+            f"\nmodel.py imports these, which lie beside it and were not copied: {', '.join(map(str, modules))}\n"
+            f"Copy them into {version}, and import them with a dot, such as `from . import {modules[0].stem}`; or install them "
+            "where the worker runs (`millstream docs models#a-model-in-python`).\n"
+        )
+    if files:
+        told += (
+            f"\nmodel.py names these files, which lie beside it and were not copied: {', '.join(map(str, files))}\n"
+            f"If it loads them, copy them into {version}.\n"
+        )
+    return told
 
 
 def _listed(commands: Sequence[tuple[str, str]]) -> str:

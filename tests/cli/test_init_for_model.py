@@ -766,6 +766,20 @@ def test_package_beside_model_py_that_is_left_behind_is_told(
     assert "with a dot, such as `from . import own`; or install them" in said
 
 
+def test_file_that_model_py_names_and_that_is_left_behind_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("bundle.joblib", "other.joblib"):
+        (tmp_path / name).touch()
+    (tmp_path / "model.py").write_text('import joblib\nbundle = joblib.load(folder / "bundle.joblib")\n')
+    arguments = ["--model", str(tmp_path / "model.py"), "--sample", str(sample(tmp_path))]
+    assert cli.run(["init", str(tmp_path / "new"), *arguments]) == 0
+    said = capsys.readouterr().out
+    left = tmp_path / "bundle.joblib"
+    assert f"model.py names these files, which lie beside it and were not copied: {left}\nIf it loads them" in said
+    assert "model.py imports these" not in said
+
+
 def test_model_py_without_own_imports_tells_of_nothing_left_behind(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
