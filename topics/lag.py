@@ -240,7 +240,8 @@ class LagReader:
         for topic, _ in waiting:
             if topic in self._refused:
                 raise KafkaException(self._refused[topic])
-        if waiting:  # a client never reads a topic that was created anew: see `millstream.consumers.source.fetch_check`
+        if any(sample.timestamp is None for sample in waiting.values()):
+            # Perhaps the topic was created anew, and the client never reads it: see `millstream.consumers.source.fetch_check`.
             self._sampler.close()
             self._sampler = Consumer(self._sampler_settings, logger=client_log("lag"))
 

@@ -104,20 +104,23 @@ class CrashMarkers:
         self.unmarked |= {p: TopicPartition(*p, offsets[p], attempts.metadata()) for p, attempts in noted.items()}
         self.start_offsets |= offsets
         self.new.clear()
-        self._warn_of_deleted(positions)
         return new
 
-    def _warn_of_deleted(self, positions: list[TopicPartition]) -> None:
-        """Say which records retention has deleted before the group read them, if the broker tells where partitions begin."""
-        committed = {(p.topic, p.partition): p.offset for p in positions if p.offset >= 0}
-        asked = [TopicPartition(*partition, OFFSET_BEGINNING) for partition in committed]
+    def warn_of_deleted(self, partitions: list[TopicPartition]) -> None:
+        """Say which records retention has deleted before the group read them, if the broker tells where partitions begin.
+
+        Args:
+            partitions: those that `look` has returned.
+        """
+        begun = {(p.topic, p.partition): self.start_offsets.get((p.topic, p.partition)) for p in partitions}
+        asked = [TopicPartition(*partition, OFFSET_BEGINNING) for partition, at in begun.items() if at is not None]
         try:
             firsts = self._consumer.offsets_for_times(asked, timeout=COMMITTED_TIMEOUTS[1]) if asked else []
         except KafkaException:
             return
         for first in firsts:
-            at = committed[first.topic, first.partition]
-            if first.error is None and first.offset > at:
+            at = begun[first.topic, first.partition]
+            if at is not None and first.error is None and first.offset > at:
                 log.warning(
                     "%s/%d: retention has deleted the offsets from %d to %d before the group read them. Their events get no "
                     "prediction (`millstream docs runbook#millstreameventsdeletedunread`)",

@@ -186,7 +186,9 @@ class Source:
         It is not a part of `poll`, because the caller must know from the guard how many records it may poll.
         """
         if self.markers.new:
-            self._resume([p for p in self.markers.look() if p.topic not in self._paused])
+            begun = self.markers.look()
+            self._resume([p for p in begun if p.topic not in self._paused])
+            self.markers.warn_of_deleted(begun)
 
     def poll(self, limit: int, timeout: float, window: BatchWindow | None = None) -> FetchedBatch | None:
         """Read up to `limit` records. If there are none, wait up to `timeout` seconds for one.

@@ -46,6 +46,16 @@ def waiting(caplog: pytest.LogCaptureFixture) -> Waiting:
     return Waiting(caplog)
 
 
+def test_member_that_the_group_removed_is_not_ready_until_the_next_assignment(waiting: Waiting) -> None:
+    waiting.assignment.end()
+    assert waiting.health.readiness() == (True, "ready")
+    waiting.assignment.lost()
+    assert waiting.health.readiness() == (False, "not ready: the group g has removed this worker, which joins again")
+    assert not waiting.health.stops_reading
+    waiting.assignment.end()
+    assert waiting.health.readiness() == (True, "ready")
+
+
 def test_coordinator_that_does_not_answer_is_reported_at_once_and_every_minute(waiting: Waiting) -> None:
     waiting.error = "Broker: Not coordinator"
     assert waiting.wait(WARN_AFTER - 1) == []

@@ -181,6 +181,7 @@ def test_records_that_were_deleted_unread_are_told(caplog: pytest.LogCaptureFixt
     beginning = Beginning(a=(4, ""), b=(3, ""))
     beginning.consumer.lows[A], beginning.consumer.lows[B] = 7, 3
     beginning.look(A, B)
+    beginning.starts.warn_of_deleted([TopicPartition(*A), TopicPartition(*B)])
     assert [record.getMessage() for record in caplog.records] == [
         "in/0: retention has deleted the offsets from 4 to 6 before the group read them. Their events get no prediction "
         "(`millstream docs runbook#millstreameventsdeletedunread`)"

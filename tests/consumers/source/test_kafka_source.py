@@ -252,6 +252,7 @@ def test_lost_partitions_are_dropped_and_nothing_is_committed() -> None:
     assert reading.metadata(A) == STARTED, "another worker has it: its offset is not ours to change"
     assert reading.value(m.REBALANCES, kind="lost") == 1
     assert reading.value(m.ASSIGNED) == 0
+    assert "has removed this worker" in (reading.health.outage or "")
 
 
 def test_records_of_lost_partitions_that_are_not_committed_are_counted_until_the_next_assignment() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from io import StringIO
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -63,6 +64,21 @@ def test_line_counts_the_workers_that_are_ready_and_have_no_partitions() -> None
         "2/2 workers, 1 without partitions  lag"
     )
     assert "without" not in status_text(Autoscaler(POLICY).step(0.0, Fleet(2, 0, READY), None), "")
+
+
+def test_line_shows_no_work_of_workers_that_are_gone() -> None:
+    autoscaler, follower = Autoscaler(POLICY), LagFollower()
+    lag = PartitionLag("t", 0, 0, 0, 62, 62, True, 1.9, 0)
+
+    def line(at: float, **changed: Any) -> str:
+        work = Counters(100 * at, (at / 2, at / 2))
+        readings = {number: replace(READY[number], at=at, counters=work, **changed) for number in range(2)}
+        return status_text(autoscaler.step(at, Fleet(2, 0, readings), follower.look(at, [lag])), "")
+
+    assert "out 0/s" not in [line(float(at)) for at in range(5)][-1]
+    gone = line(5.0, ready=False)
+    assert gone.startswith("0/2 workers  in ")
+    assert "out 0/s" in gone
 
 
 def test_line_is_not_drawn_again_once_it_is_of_the_past() -> None:
