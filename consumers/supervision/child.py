@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import urllib.request
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -104,6 +103,10 @@ class CommandProcess:
         """Its metrics in Prometheus's text format; None if it doesn't respond. Any thread may call this."""
         return None if self._port is None else scrape(self._port)
 
+    def readiness(self) -> str | None:
+        """What its `/ready` says; None if it doesn't respond. Any thread may call this."""
+        return None if self._port is None else _get(self._port, "/ready")
+
     def metrics(self) -> dict[str, float]:
         """The sum of each metric over its labels; empty if it doesn't respond.
 
@@ -168,8 +171,15 @@ def reported_port(log: str) -> int | None:
 
 def scrape(port: int) -> str | None:
     """The metrics that a process of this machine serves; None if it doesn't respond."""
+    return _get(port, "/metrics")
+
+
+def _get(port: int, path: str) -> str | None:
+    asked = http.client.HTTPConnection("127.0.0.1", port, timeout=_ANSWER_TIMEOUT)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=_ANSWER_TIMEOUT) as answer:
-            return str(answer.read().decode())
+        asked.request("GET", path)
+        return asked.getresponse().read().decode()
     except (OSError, http.client.HTTPException):
         return None
+    finally:
+        asked.close()

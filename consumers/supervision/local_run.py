@@ -85,7 +85,7 @@ class LocalRun:
             WorkersFailed: no worker gets ready.
             WorkersStopped: all workers ended with an error that a restart doesn't solve.
         """
-        health = RunHealth(lambda: self._status, lambda: self._watch.problem)
+        health = RunHealth(lambda: self._status, lambda: self._watch.problem, self._not_ready)
         server = None if port is None else HealthServer(health, self._registry(), host, port)
         if server is not None:
             self._screen.say(f"serving /metrics, /live and /ready on {server.address}")
@@ -141,6 +141,14 @@ class LocalRun:
                 if (text := worker.scrape()) is not None
             }
 
+    def _not_ready(self) -> str:
+        """What the first worker that isn't ready waits for; empty: no worker says so."""
+        for number, worker in sorted(self._supervisor.workers().items()):
+            reading = self._readings.get(number)
+            if (reading is None or not reading.ready) and (said := worker.readiness()) is not None:
+                return f"worker {number}: {said.strip()}"
+        return ""
+
     def _log(self, number: int, line: str) -> None:
         if (totals := Totals.of_line(line)) is not None:
             self._totals.append(totals)
@@ -167,16 +175,20 @@ class LocalRun:
 
 
 class RunHealth(Health):
-    """Ready while a worker is ready; `/ready` also shows the decision."""
+    """Ready while a worker is ready; `/ready` also shows the decision, and why a worker isn't ready."""
 
-    def __init__(self, status: Callable[[], Status | None], problem: Callable[[], str]) -> None:
+    def __init__(
+        self, status: Callable[[], Status | None], problem: Callable[[], str], not_ready: Callable[[], str]
+    ) -> None:
         """Args:
         status: what runs; None: nothing yet.
         problem: why the last measurement of the lag failed, such as a broker that is away; empty: it did not.
+        not_ready: what a worker that isn't ready says; empty: none says anything.
         """
         super().__init__(STALL_AFTER)
         self._status = status
         self._problem = problem
+        self._not_ready = not_ready
 
     def readiness(self) -> tuple[bool, str]:
         """See `Health`."""
@@ -186,4 +198,6 @@ class RunHealth(Health):
         text = f"{status.ready} ready of {counted(status.fleet.size, 'worker')}; {status.decision.reason}"
         if status.lag is None and (problem := self._problem()):
             text += f"; the lag is unknown: {problem}"
+        if status.ready < status.fleet.size and (said := self._not_ready()):
+            text += f"; {said}"
         return self.ready, text

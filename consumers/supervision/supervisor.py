@@ -32,6 +32,7 @@ class Worker(Protocol):
     def drain(self) -> None: ...  # noqa: D102
     def kill(self) -> None: ...  # noqa: D102
     def scrape(self) -> str | None: ...  # noqa: D102
+    def readiness(self) -> str | None: ...  # noqa: D102
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -68,6 +69,8 @@ class Run:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
                 return str(answer.read().decode())
+        except urllib.error.HTTPError as not_ready:
+            return not_ready.read().decode()
         except OSError:
             return ""
 
@@ -149,6 +152,17 @@ def test_killed_worker_is_replaced_and_every_event_is_answered_once(kafka: Broke
     assert "A second SIGTERM stops them at once" in run.log
     assert "(of 2 workers; without 1 worker that ended without a count)" in run.log
     assert sorted(map(id_of, service.predictions())) == [f"event-{number:010d}" for number in range(4000)]
+
+
+def test_ready_tells_what_a_worker_waits_for(kafka: Broker, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    wait = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists():\n    time.sleep(0.1)\n"
+    service = python_service(tmp_path, kafka, f'{wait}return {{"y": -inputs["x"]}}')
+    with Run(service.file, "--plain", "--workers", "1", "--metrics-port", "0") as run:
+        run.wait_for(lambda: "; worker 0: not ready: " in run.get("/ready"), "the worker says what it waits for")
+        assert run.get("/ready").startswith("0 ready of 1 worker; ")
+        go.touch()
+        run.wait_for(lambda: run.get("/ready") == "1 ready of 1 worker; the size is fixed\n", "told to be ready")
 
 
 def test_workers_follow_a_backlog_up_and_down(kafka: Broker, tmp_path: Path) -> None:

@@ -11,17 +11,20 @@ from millstream.consumers.supervision.local_run import RunHealth
 
 
 @pytest.mark.parametrize(
-    ("lag", "problem", "said"),
+    ("lag", "problem", "waits", "said"),
     [
-        (None, "no broker answers", "; the lag is unknown: no broker answers"),
-        (None, "", ""),
-        ("known", "no broker answered the last time", ""),
+        (None, "no broker answers", "", "; the lag is unknown: no broker answers"),
+        (None, "", "", ""),
+        ("known", "no broker answered the last time", "", ""),
+        ("known", "", "worker 1: not ready: starting", "; worker 1: not ready: starting"),
     ],
 )
-def test_ready_says_why_the_lag_is_unknown(lag: object, problem: str, said: str) -> None:
+def test_ready_says_why_the_lag_is_unknown_and_what_a_worker_waits_for(
+    lag: object, problem: str, waits: str, said: str
+) -> None:
     fleet, decision = SimpleNamespace(size=2), SimpleNamespace(reason="the size is fixed")
     status: Any = SimpleNamespace(ready=1, fleet=fleet, decision=decision, lag=lag)
-    health = RunHealth(lambda: status, lambda: problem)
+    health = RunHealth(lambda: status, lambda: problem, lambda: waits)
     assert health.readiness() == (False, f"1 ready of 2 workers; the size is fixed{said}")
 
 
@@ -29,4 +32,4 @@ def test_run_that_starts_asks_for_no_problem() -> None:
     def problem() -> str:
         raise AssertionError("nothing measures the lag yet")
 
-    assert RunHealth(lambda: None, problem).readiness() == (False, "not ready: starting")
+    assert RunHealth(lambda: None, problem, problem).readiness() == (False, "not ready: starting")

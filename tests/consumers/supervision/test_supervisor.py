@@ -43,6 +43,9 @@ class Scripted:
     def scrape(self) -> str | None:
         return None
 
+    def readiness(self) -> str | None:
+        return None
+
 
 class Floor:
     """A supervisor and all workers it ever started, by number."""
