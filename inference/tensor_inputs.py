@@ -59,7 +59,7 @@ def tensor_input(
     if made.array and not made.shape:
         raise ModelConfigError(
             f"{place()}: tensor `{entry.tensor}` is filled by the array field `{entry.field}`: give its `shape`, such as "
-            f"[32]{says}."
+            f"[32]. If the field is one value and no array, write `fields: [{entry.field}]` in place of `field`{says}."
         )
     if not made.array and made.width != len(made.fields):
         raise ModelConfigError(

@@ -95,7 +95,8 @@ def check_model_fields(models: Sequence[ModelVersion], schema: Schema | None) ->
                     if schema is None and is_array and Every.ITEM not in path.steps:
                         raise PlanError(
                             f"{place} takes the array `{field}`. In JSON without a schema, write `[]` behind the array: "
-                            f"`{field}[]`, or, if its items are objects, for example `items[].price`."
+                            f"`{field}[]`, or, if its items are objects, for example `items[].price`. If the field is one value "
+                            f"and no array, write `fields: [{field}]` in place of `field`."
                         )
                     _check_time(schema, field, conversion, place)
     problems.raise_all()

@@ -421,7 +421,11 @@ MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     ),
     "array without its items in JSON without a schema": (
         in_pipeline("input", format="json", schema=None),
-        ["tensor `x` takes the array `x`", "write `[]` behind the array: `x[]`"],
+        [
+            "tensor `x` takes the array `x`",
+            "write `[]` behind the array: `x[]`",
+            "one value and no array, write `fields: [x]`",
+        ],
     ),
     "cost no field": (in_pipeline("batch", cost="gone", max_cost=9), ["pipeline.yaml:LINE: batch.cost: ", "`gone`"]),
     "cost an array of records": (

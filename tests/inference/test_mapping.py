@@ -370,7 +370,11 @@ def test_pipeline_renames_an_array_field_that_keeps_its_options(tmp_path: Path) 
             r"p.yaml:7: x\[0\].type: expected text, number, int, boolean or any, found 'date'",
         ),
         ([{"field": "f", "missing": "?"}], r"p.yaml:7: x\[0\].missing: expected reject or nan or a number, found '\?'"),
-        ({"field": "f", "missing": 0}, "p.yaml:7: x: tensor `x` is filled by the array field `f`: give its `shape`"),
+        (
+            {"field": "f", "missing": 0},
+            "p.yaml:7: x: tensor `x` is filled by the array field `f`: give its `shape`, such as .*one value and no "
+            "array, write `fields: .f.`",
+        ),
     ],
 )
 def test_wrong_mapping_of_the_pipeline_is_told_with_its_place(tmp_path: Path, given: Any, says: str) -> None:
