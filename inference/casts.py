@@ -42,15 +42,16 @@ _COLUMNS: dict[EventType, tuple[str, ...]] = {
     "any": ("string", "int32", "int64", "float32", "float64", "boolean", "mixed"),
 }
 _AS_JSON = "(as in JSON: no leading zeros, no plus sign)"
+_AS_DOUBLE = "(as in JSON: no leading zeros, no plus sign, and not too large for a double)"
 _WHOLE_DOUBLE = (
     "a whole number between -2^53 and 2^53: not all larger ones are doubles (in JSON, `type: int` takes them)"
 )
 _EXPECTED = {
-    ("any", "number"): f"a number, true or false, or text with a number, such as 33.5 {_AS_JSON}",
+    ("any", "number"): f"a number, true or false, or text with a number, such as 33.5 {_AS_DOUBLE}",
     ("any", "int"): f"a whole number of 64 bits, true or false, or text with one, such as 33 {_AS_JSON}",
     ("any", "boolean"): "true, false, 1 or 0, also as text",
     ("any", "text"): "a text, a number, or true or false",
-    ("text", "number"): f"text with a number, such as 33.5 {_AS_JSON}",
+    ("text", "number"): f"text with a number, such as 33.5 {_AS_DOUBLE}",
     ("text", "int"): f"text with a whole number of 64 bits, such as 33 {_AS_JSON}",
     ("text", "boolean"): "one of the texts true, false, 1 and 0",
     ("number", "int"): _WHOLE_DOUBLE,

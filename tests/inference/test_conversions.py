@@ -344,6 +344,9 @@ def test_decoded_columns_are_left_as_they_are() -> None:
     assert json.dumps(table["f"].to_list()) == before
 
 
+AS_DOUBLE = ", and not too large for a double"
+
+
 @pytest.mark.parametrize(
     ("converter", "column", "value", "says"),
     [
@@ -352,20 +355,26 @@ def test_decoded_columns_are_left_as_they_are() -> None:
             "string",
             "old",
             "field `a.b` is 'old', but tensor `t` needs text with a number, such as 33.5 (as in JSON: no leading zeros, no plus "
-            "sign)",
+            "sign, and not too large for a double)",
         ),
         *(
             (
                 cast,
                 "string",
                 text,
-                f"field `a.b` is '{text}', but tensor `t` needs {needs} (as in JSON: no leading zeros, no plus sign)",
+                f"field `a.b` is '{text}', but tensor `t` needs {needs} (as in JSON: no leading zeros, no plus sign{end})",
             )
-            for cast, text, needs in (
-                (Cast("text", "number"), "0012.50", "text with a number, such as 33.5"),
-                (Cast("text", "number"), "+5", "text with a number, such as 33.5"),
-                (Cast("text", "int"), "007", "text with a whole number of 64 bits, such as 33"),
-                (Cast("any", "number"), "00", "a number, true or false, or text with a number, such as 33.5"),
+            for cast, text, needs, end in (
+                (Cast("text", "number"), "0012.50", "text with a number, such as 33.5", AS_DOUBLE),
+                (Cast("text", "number"), "+5", "text with a number, such as 33.5", AS_DOUBLE),
+                (Cast("text", "number"), "1e999", "text with a number, such as 33.5", AS_DOUBLE),
+                (Cast("text", "int"), "007", "text with a whole number of 64 bits, such as 33", ""),
+                (
+                    Cast("any", "number"),
+                    "00",
+                    "a number, true or false, or text with a number, such as 33.5",
+                    AS_DOUBLE,
+                ),
             )
         ),
         (

@@ -39,7 +39,8 @@ WRONG: list[tuple[str, str, bytes, str]] = [
         "f",
         "float64",
         b"many",
-        "expected text with a number, such as 33.5 (as in JSON: no leading zeros, no plus sign), found 'many'",
+        "expected text with a number, such as 33.5 (as in JSON: no leading zeros, no plus sign, and not "
+        "too large for a double), found 'many'",
     ),
     ("f", "float64", b"1,2", "expected text with a number"),
     ("f", "float64", b"nan", "expected text with a number"),

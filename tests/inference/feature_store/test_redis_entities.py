@@ -81,7 +81,7 @@ def test_wrong_entries_are_told_and_their_neighbours_are_read(redis_server: Redi
     assert found.wrong == {
         1: "the entry 'customer:2' isn't a hash in Redis (`value: hash`)",
         2: "the entry 'customer:3' can't be read: field `orders`: expected text with a number, such as 33.5 (as in JSON: no "
-        "leading zeros, no plus sign), found 'many'",
+        "leading zeros, no plus sign, and not too large for a double), found 'many'",
     }
 
 
