@@ -1,4 +1,4 @@
-/* Produces many records with headers in one call, and notes records that can't be delivered; `bulk.py` calls this.
+/* Produces many records in one call, and notes records that can't be delivered; `bulk.py` calls this.
  *
  * librdkafka has a call for many records without headers, and a call for one record with headers. This uses only public functions
  * of its rdkafka.h. It gets them as pointers, so it needs no linking and no header of librdkafka to compile. */
@@ -23,8 +23,24 @@ typedef struct { /* rd_kafka_vu_t: one part of a record */
 
 enum { TOPIC = 2, VALUE = 4, KEY = 5, FLAGS = 7, HEADERS = 10 };
 enum { COPY = 2 };
+enum { ANY_PARTITION = -1 }; /* the partitioner chooses */
+enum { FULL = -184 };        /* RD_KAFKA_RESP_ERR__QUEUE_FULL */
+enum { AT_ONCE = 128 };      /* records of one call; they fit into the processor's nearest cache */
+
+typedef struct { /* rd_kafka_message_t */
+  int error;
+  void *topic;
+  int32_t partition;
+  const char *value;
+  size_t value_length;
+  const char *key;
+  size_t key_length;
+  int64_t offset;
+  void *its_own;
+} message;
 
 typedef struct {
+  int (*produce_batch)(void *topic, int32_t partition, int flags, message *records, int count); /* how many it took */
   void *(*produce)(void *client, const part *parts, size_t count); /* an error, or NULL */
   int (*code)(const void *error);
   void (*destroy)(void *error);
@@ -60,9 +76,35 @@ static void *headers_of(const library *lib, const char *packed, int64_t length, 
   return headers;
 }
 
-/* Produces `count` records until librdkafka refuses one. Returns how many it took. `refusal` gets the error code, or 0.
- * `columns`: the values, the keys, the packed headers of each record; and the `wanted` names of the headers that are sent. */
-int64_t bulk_produce(const library *lib, void *client, void *topic, int64_t count, const column *columns, int64_t wanted,
+/* Produces `count` records until librdkafka's queue is full. Returns how many it took. `refusal` gets the code of an error for
+ * which it refused one, or 0: then it may have taken others behind it. `columns`: the values, the keys. */
+int64_t bulk_produce(const library *lib, void *topic, int64_t count, const column *columns, int *refusal) {
+  const column *values = columns, *keys = columns + 1;
+  *refusal = 0;
+  for (int64_t done = 0; done < count;) {
+    message records[AT_ONCE] = {0};
+    int size = count - done < AT_ONCE ? (int)(count - done) : AT_ONCE;
+    for (int i = 0; i < size; i++) {
+      int64_t row = done + i, key = keys->lengths[row];
+      records[i].value = values->bytes + values->starts[row];
+      records[i].value_length = (size_t)values->lengths[row];
+      if (key < 0) continue;
+      records[i].key = keys->bytes + keys->starts[row];
+      records[i].key_length = (size_t)key;
+    }
+    int taken = lib->produce_batch(topic, ANY_PARTITION, COPY, records, size);
+    done += taken;
+    if (taken == size) continue;
+    for (int i = 0; i < size && !*refusal; i++)
+      if (records[i].error != FULL) *refusal = records[i].error;
+    return done;
+  }
+  return count;
+}
+
+/* The same for records with headers, but it takes none behind one that it refuses. `columns` also has the packed headers of each
+ * record, and the `wanted` names of the headers that are sent. */
+int64_t bulk_produce_with_headers(const library *lib, void *client, void *topic, int64_t count, const column *columns, int64_t wanted,
                      int *refusal) {
   const column *values = columns, *keys = columns + 1, *packed = columns + 2, *names = columns + 3;
   *refusal = 0;
@@ -82,7 +124,8 @@ int64_t bulk_produce(const library *lib, void *client, void *topic, int64_t coun
     };
     void *error = lib->produce(client, parts, headers ? 5 : 4);
     if (error) {
-      *refusal = lib->code(error);
+      int code = lib->code(error);
+      if (code != FULL) *refusal = code;
       lib->destroy(error);
       if (headers) lib->drop_headers(headers); /* they became librdkafka's only if it took the record */
       return row;
@@ -90,11 +133,6 @@ int64_t bulk_produce(const library *lib, void *client, void *topic, int64_t coun
   }
   return count;
 }
-
-typedef struct { /* the beginning of rd_kafka_message_t */
-  int error;
-  void *topic;
-} message;
 
 typedef struct watch watch;
 typedef int on_new(void *client, const void *settings, void *opaque, char *text, size_t size);

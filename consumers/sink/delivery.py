@@ -195,7 +195,7 @@ class Counted(_Outbox):
         """See `Delivery`."""
         self._begin()
         try:
-            if self._bulk is None or self._one_by_one or (headers is not None and not self._bulk.takes_headers):
+            if self._bulk is None or self._one_by_one:
                 self._produce_each(topic, values, keys, headers)
             else:
                 self._produce_in_bulk(self._bulk, topic, values, keys, headers)

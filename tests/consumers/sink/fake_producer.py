@@ -183,4 +183,3 @@ class FakeBulk:
     def __init__(self, producer: FakeProducer, error_cb: object) -> None:
         assert error_cb is producer.config["error_cb"]
         self.produce = producer.take_all
-        self.takes_headers = True

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from tests.broker.choice import Broker
     from tests.conftest import MakeTopic
 
+pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="consumers/sink/bulk.c is not compiled")
 MURMUR = {"partitioner": "murmur2_random"}
-takes_headers = pytest.mark.skipif(not LIBRARY.exists(), reason="consumers/sink/bulk.c is not compiled")
 
 
 def on_error(error: KafkaError) -> None:
@@ -71,7 +71,6 @@ def test_records_are_those_of_produce(
     assert sum(map(len, found.values())) == 300 - keys.count(None)
 
 
-@takes_headers
 @pytest.mark.parametrize("pack", [list, Packed.of], ids=["objects", "packed"])
 def test_records_with_headers_are_those_of_produce(
     kafka: Broker, make_topic: MakeTopic, pack: Callable[[list[bytes]], list[bytes]]
@@ -103,7 +102,6 @@ def test_records_with_headers_are_those_of_produce(
     assert sum(found.values()) == 100
 
 
-@takes_headers
 def test_full_queue_takes_a_part_of_the_records_with_headers(kafka: Broker, make_topic: MakeTopic) -> None:
     client = producer(kafka, queue_buffering_max_messages=10, linger_ms=60_000)
     bulk = Bulk(client, on_error)
@@ -113,7 +111,6 @@ def test_full_queue_takes_a_part_of_the_records_with_headers(kafka: Broker, make
     assert bulk.produce(topic, values, [b"k"] * 25, headers) == 0
 
 
-@takes_headers
 def test_record_with_headers_that_is_refused_is_told(kafka: Broker, make_topic: MakeTopic) -> None:
     bulk = Bulk(producer(kafka, message_max_bytes=1000), on_error)
     with pytest.raises(KafkaException) as told:

@@ -121,8 +121,8 @@ def test_bad_entries_are_dead_letters_and_others_are_predicted(
     letters = {json.loads(letter.value or b"")["id"]: letter for letter in service.dead_letters()}
     assert {letter.reason for letter in letters.values()} == {"unfit"}
     assert (
-        "field `orders`: expected text with a number, such as 33.5 (as in JSON: no leading zeros, no plus sign, and not too large for a double), found 'many'"
-        in letters["e1"].error
+        "field `orders`: expected text with a number, such as 33.5 (as in JSON: no leading zeros, no plus sign, and not "
+        "too large for a double), found 'many'" in letters["e1"].error
     )
     assert "the entry 'customer:e2' isn't a hash in Redis" in letters["e2"].error
     assert "has 2,000,000 bytes, more than the limit of 1,048,576" in letters["e3"].error
