@@ -92,6 +92,9 @@ class RowSink:
     def catch_up(self) -> None:
         """See `ResultSink`."""
 
+    def say_all(self) -> None:
+        """See `ResultSink`. Nothing is held back."""
+
     def checkpoint(self, ends: NextOffsets) -> None:
         """See `ResultSink`. The order of the steps is that of the module `folder`."""
         if not ends:

@@ -88,12 +88,21 @@ class DeadLetterSink:
             DeliveryFailed, Abandoned, TransactionAborted: as `Delivery.produce_all`.
         """
         if not rejected:
+            self.catch_up()
             return
         skip = self._output.skip
         self._count(SKIPPED, [why.reason for why in rejected.values() if why.reason in skip])
         kept = {row: rejected[row] for row in sorted(rejected) if rejected[row].reason not in skip}
         for rows in _pieces(block, kept):
             self._write(_letters(block, rows, [kept[row] for row in rows], self._output.pipeline))
+
+    def catch_up(self) -> None:
+        """Log the letters without their events since the last warning, if the time for the next one has come."""
+        self._warnings.catch_up()
+
+    def say_all(self) -> None:
+        """Log the letters without their events since the last warning, at the end."""
+        self._warnings.say_all()
 
     def _write(self, letters: DeadLetterColumns) -> None:
         try:

@@ -333,6 +333,11 @@ class Sink:
     def catch_up(self) -> None:
         """Log the dead letters that are not told yet, once their time has come."""
         self._refusals.catch_up()
+        self._dead_letters.catch_up()
+
+    def say_all(self) -> None:
+        """Log which dead letters lack their events. The worker's totals count all dead letters."""
+        self._dead_letters.say_all()
 
     def checkpoint(self, ends: NextOffsets) -> None:
         """Make all results written so far final. Raises as `Delivery.checkpoint`.

@@ -47,6 +47,9 @@ class ResultSink(Protocol):
     def catch_up(self) -> None:
         """Log what was held back so that the log doesn't fill. Called while no results come."""
 
+    def say_all(self) -> None:
+        """Log what was held back, at the end."""
+
     def checkpoint(self, ends: NextOffsets) -> None:
         """Make all results written so far final, together with these offsets. Raises as `Delivery.checkpoint`."""
 
@@ -118,6 +121,7 @@ class Writer:
                     self._sink.catch_up()
                 continue
             if message is None:
+                self._sink.say_all()
                 return
             if isinstance(message, Barrier):
                 self._checkpoint()

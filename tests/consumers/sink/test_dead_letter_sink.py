@@ -153,6 +153,8 @@ def test_many_letters_without_their_events_make_one_warning(caplog: pytest.LogCa
         "1 dead letter written without key, value and headers of its event, such as: offset 7 of in/0 (unfit): with them the "
         "dead letter is larger than topic dead takes (its max.message.bytes)"
     ]
+    own.sink.say_all()  # at the end of the worker
+    assert caplog.records[1].getMessage().startswith("49 dead letters written without key, value and headers of their")
 
 
 def test_size_of_a_record_is_that_of_all_its_parts() -> None:

@@ -51,6 +51,8 @@ class MemorySink:
 
     def catch_up(self) -> None: ...
 
+    def say_all(self) -> None: ...
+
     def _call(self) -> None:
         if self._calls_left == 0:
             raise DeliveryFailed("the broker refuses")
