@@ -141,7 +141,7 @@ def _json(group: str, look: LagLook) -> str:
     row = {
         "group": group,
         "messages": look.messages,
-        "seconds": _rounded(look.seconds),
+        "seconds": _rounded(_oldest(look.lags)),
         **_trend(look.messages, look.total),
         "partitions": partitions,
     }
@@ -167,19 +167,22 @@ def _table(group: str, look: LagLook, *, trends: bool) -> Table:
     for heading in ("partition", "committed", "end"):
         table.add_column(heading, justify="right")
     table.add_column("lag", justify="right", footer=f"{'' if _counted(look.lags) else '~'}{look.messages:,}")
-    table.add_column("lag seconds", justify="right", footer=f"{look.seconds or 0.0:.1f}")
+    table.add_column("lag seconds", justify="right", footer=_age(_oldest(look.lags)))
     if trends:
         table.add_column("growth/s", justify="right", footer=_growth(look.total))
         table.add_column("caught up in", justify="right", footer=drain_text(look.drain))
     if deleted := sum(lag.deleted for lag in look.lags):
         table.add_column("deleted unread", justify="right", footer=f"{deleted:,}")
+    if held_back := sum(lag.held_back for lag in look.lags):
+        table.add_column("in open transactions", justify="right", footer=f"{held_back:,}")
     several = len(by_topic(look.lags)) > 1
     for topic, lags in by_topic(look.lags).items():
         for lag in lags:
-            table.add_row(*_row(lag, look if trends else None), *([f"{lag.deleted:,}"] if deleted else ()))
+            unusual = [f"{lag.deleted:,}"] * bool(deleted) + [f"{lag.held_back:,}"] * bool(held_back)
+            table.add_row(*_row(lag, look if trends else None), *unusual)
         if several:
-            messages, oldest = sum(lag.messages for lag in lags), max(lag.seconds or 0.0 for lag in lags)
-            table.add_row(topic, "all", "", "", f"{'' if _counted(lags) else '~'}{messages:,}", f"{oldest:.1f}")
+            messages = sum(lag.messages for lag in lags)
+            table.add_row(topic, "all", "", "", f"{'' if _counted(lags) else '~'}{messages:,}", _age(_oldest(lags)))
     return table
 
 
@@ -190,12 +193,22 @@ def _row(lag: PartitionLag, look: LagLook | None) -> list[str]:
         "-" if lag.committed is None else str(lag.committed),
         str(lag.end),
         f"{'' if lag.counted else '~'}{lag.messages:,}",
-        "?" if lag.seconds is None else f"{lag.seconds:.1f}",
+        _age(lag.seconds),
     ]
     if look is None:
         return cells
     trend = look.trends.get((lag.topic, lag.partition))
     return [*cells, _growth(trend), drain_text(drain_seconds(lag.messages, trend))]
+
+
+def _oldest(lags: Sequence[PartitionLag]) -> float | None:
+    """The age of the oldest unprocessed event; None if that of one of the partitions is not known."""
+    ages = [lag.seconds for lag in lags]
+    return None if None in ages else max((age for age in ages if age is not None), default=0.0)
+
+
+def _age(seconds: float | None) -> str:
+    return "?" if seconds is None else f"{seconds:.1f}"
 
 
 def _counted(lags: Sequence[PartitionLag]) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
@@ -24,13 +24,13 @@ from millstream.consumers.cli import main as cli
 from millstream.consumers.observability.lag_metrics import LagCollector
 from millstream.consumers.supervision.child import MILLSTREAM, reported_port
 from millstream.topics.errors import BrokerUnreachableError
+from millstream.topics.lag import PartitionLag
 from tests.broker.clients import produce, wait_until
 from tests.consumers.processes import Worker
 from tests.consumers.service import vector_service
 from tests.pipeline.pipeline_files import SMALL, load
 
 if TYPE_CHECKING:
-    from millstream.topics.lag import PartitionLag
     from tests.broker.choice import Broker
     from tests.consumers.service import Service
 
@@ -105,6 +105,47 @@ def test_table_shows_what_retention_deleted_unread(
     assert heading[-2:] == ["deleted", "unread"]
     assert [row[-1] for row in rows] == ["0", "3", "0", "0"]
     assert footer[-1] == "3"
+
+
+@pytest.mark.durable
+def test_table_shows_what_an_open_transaction_holds_back(
+    kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = vector_service(tmp_path, kafka)
+    open_one = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": service.group})
+    open_one.init_transactions()
+    open_one.begin_transaction()
+    for _ in range(3):
+        open_one.produce(service.inputs[0], b"v", partition=2)
+    assert open_one.flush(30) == 0
+    try:
+        assert cli.run(["lag", str(service.file)]) == 0
+    finally:
+        open_one.abort_transaction()
+    _, heading, *rows, footer = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert heading[-3:] == ["in", "open", "transactions"]
+    assert [row[-1] for row in rows] == ["0", "0", "3", "0"]
+    assert (footer[1], footer[-1]) == ("0", "3")
+
+
+def test_age_of_the_whole_is_unknown_if_that_of_a_partition_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lags = [PartitionLag("in", 0, 9, 9, 9, 0, True, 0.0, 0), PartitionLag("in", 1, 1, 1, 9, 8, False, None, 0)]
+
+    class Known:
+        def read(self) -> list[PartitionLag]:
+            return lags
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr("millstream.consumers.cli.lag.reader_of", lambda _pipeline: Known())
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(SMALL, encoding="utf-8")
+    assert cli.run(["lag", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["all", "~8", "?"]
+    assert cli.run(["lag", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["seconds"] is None
 
 
 @pytest.mark.durable
