@@ -8,6 +8,14 @@ class TopicsError(Exception):
 class BrokerUnreachableError(TopicsError):
     """No broker answers. Raised by `admin` and `lag`; the caller prints it and ends, and its supervisor tries again."""
 
+    def __init__(self, what: str, advice: str = "") -> None:
+        """Args:
+        what: a sentence.
+        advice: for who starts; to who runs for some time already, an outage needs no correction of a file.
+        """
+        super().__init__(f"{what} {advice}" if advice else what)
+        self.what = what
+
 
 class TopicError(TopicsError):
     """A topic is missing, or the broker refused to create it. Raised by `admin` and `lag`; the caller prints it and ends."""

@@ -28,13 +28,13 @@ def unreachable(bootstrap: str, error: KafkaError, causes: Sequence[KafkaError] 
     cause = _first_cause(error, causes)
     if cause.code() == KafkaError._RESOLVE or are_unknown(bootstrap):
         told = _ADVICE[KafkaError._RESOLVE]
-        return BrokerUnreachableError(f"the host's name is not known: {bootstrap} ({_said(cause)}). {told}.")
+        return BrokerUnreachableError(f"the host's name is not known: {bootstrap} ({_said(cause)}).", f"{told}.")
     if cause.code() in LEADERLESS_ERRORS:
         return BrokerUnreachableError(
             f"a partition at {bootstrap} has no leader now ({_said(cause)}). Look whether all brokers run, and try again."
         )
     advice = _ADVICE.get(cause.code()) or _advice_on(bootstrap)
-    return BrokerUnreachableError(f"no Kafka broker answers at {bootstrap} ({_said(cause)}). {advice}.")
+    return BrokerUnreachableError(f"no Kafka broker answers at {bootstrap} ({_said(cause)}).", f"{advice}.")
 
 
 def _advice_on(bootstrap: str) -> str:

@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from millstream.pipeline.pipeline import Pipeline
-from millstream.topics.errors import TopicsError
+from millstream.topics.errors import BrokerUnreachableError, TopicsError
 from millstream.topics.lag import LagReader, PartitionLag, Place
 from millstream.topics.lag_trend import LagTrend, Trend, drain_seconds
 
@@ -90,6 +90,8 @@ class LagWatch:
             try:
                 self._latest = follower.look(time.monotonic(), reader.read())
                 self.problem = ""
+            except BrokerUnreachableError as error:
+                self.problem = str(error) if self._latest is None else error.what
             except TopicsError as error:
                 self.problem = str(error)
             self._stopping.wait(self._interval)

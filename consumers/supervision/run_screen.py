@@ -1,7 +1,7 @@
 """The output of `millstream run`: a status line, and a line for each thing that happens.
 
 In a terminal, the status line stays at the bottom and is updated every second. Elsewhere it is printed when the workers, the
-decision or what is known of the lag changes, and once a minute.
+decision or what is known of the lag changes, when the workers fall behind or have caught up, and once a minute.
 """
 
 import math
@@ -24,6 +24,7 @@ _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _LEVEL = re.compile(rf"\S+ \S+ ({'|'.join(_LEVELS)}) ")  # start of a log line that has a level
 STATUS_INTERVAL = 60.0  # seconds between two status lines outside of a terminal, if nothing changes
 MIN_BACKLOG_SECONDS = 1.0  # with a smaller lag, the time to drain isn't shown
+BEHIND_SECONDS = 10.0  # with this lag, the workers are behind, until it is below MIN_BACKLOG_SECONDS
 
 
 class Screen:
@@ -37,6 +38,7 @@ class Screen:
         self._clock = clock
         self._shown: object = None  # what the last status line outside of a terminal was about
         self._shown_at = 0.0
+        self._behind = False  # whether the workers have fallen behind and not caught up yet
         self._live = None if plain else Live(console=console, auto_refresh=False, transient=True)
 
     def show(self, status: Status, problem: str) -> None:
@@ -45,9 +47,16 @@ class Screen:
         if self._live is not None:
             with _unwritten():
                 self._live.update(Text(text), refresh=True)
-        elif (about := _about(status, problem)) != self._shown or self._clock() - self._shown_at >= STATUS_INTERVAL:
+        elif (
+            about := (self._are_behind(status), _about(status, problem))
+        ) != self._shown or self._clock() - self._shown_at >= STATUS_INTERVAL:
             self._shown, self._shown_at = about, self._clock()
             self._print(text)
+
+    def _are_behind(self, status: Status) -> bool:
+        if status.lag is not None and status.lag.seconds is not None:
+            self._behind = status.lag.seconds >= (MIN_BACKLOG_SECONDS if self._behind else BEHIND_SECONDS)
+        return self._behind
 
     def say(self, sentence: str) -> None:
         """Print a sentence about something that happened."""

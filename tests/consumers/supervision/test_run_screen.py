@@ -130,3 +130,14 @@ def test_output_that_cannot_be_written_ends_nothing(plain: bool) -> None:
         screen.show(status_of_two(), "")
         screen.say("draining 2 workers")
         screen.log(1, "2026-01-01 10:00:00 WARNING a line")
+
+
+def test_without_a_terminal_a_line_says_that_the_workers_are_behind_and_that_they_have_caught_up() -> None:
+    out = StringIO()
+    autoscaler, follower = Autoscaler(POLICY), LagFollower()
+    with Screen(Console(file=out, width=200), plain=True, log_level="warning", clock=lambda: 1000.0) as screen:
+        for at, age in enumerate([0.2, 4.0, 9.0, 12.0, 30.0, 8.0, 2.0, 0.5, 3.0]):
+            lag = PartitionLag("t", 0, 0, 0, 62, 62, True, age, 0)
+            screen.show(autoscaler.step(float(at), Fleet(2, 0, READY), follower.look(float(at), [lag])), "")
+    lines = out.getvalue().splitlines()
+    assert ["(0.2 s" in lines[0], "(12.0 s" in lines[-2], "(0.5 s" in lines[-1]] == [True, True, True]
