@@ -6,12 +6,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from millstream.consumers.cli.event_file import is_csv
-from millstream.consumers.cli.given_events import given_events
+from millstream.consumers.cli.given_events import Given, given_events
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.models.versions import signature_lines
@@ -23,6 +23,7 @@ from millstream.inference.optimizing.differences import number_differences
 from millstream.inference.repository import ModelVersion
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable
+from millstream.schemas.wording import counted
 
 SAME, DIFFERENT = 0, 1
 CHANGE_OVER = "running workers can change over: the inputs and the names of the outputs are the same"
@@ -47,6 +48,14 @@ class Difference:
         return f"{self.kind:<8}  {self.what}: {self.old} -> {self.new}"
 
 
+class Compared(NamedTuple):
+    """The outputs of two versions on the same events."""
+
+    differences: list[Difference]
+    events: int  # that both versions predict; only their outputs are compared
+    left_out: str  # how many of the other events there are, and an example; empty: there are none
+
+
 def compare_versions(pipeline: Pipeline, args: argparse.Namespace) -> int:
     """Print the differences. Returns 1 if a running worker could not change over from one version to the other."""
     models = PipelineModels(pipeline)
@@ -54,21 +63,25 @@ def compare_versions(pipeline: Pipeline, args: argparse.Namespace) -> int:
     old, new = loaded
     if old.version == new.version:
         raise WorkerError(f"{args.old} and {args.new} are both version {old.version}. Name two versions.")
-    found = list(signature_differences(old, new))
+    found, same = list(signature_differences(old, new)), "the inputs, outputs and batch sizes"
     if not any(each.breaks for each in found) and (why := misfit(old, new)) is not None:
         found.append(Difference("mapping", "a running worker", "changes over", f"does not: {why}", breaks=True))
     if args.file is not None:
         plans = [make_plan(models.pinned(each.version)) for each in loaded]
-        found += output_differences(plans[0], plans[1], _values(pipeline, args))
+        compared = compared_outputs(plans[0], plans[1], _given(pipeline, args))
+        found += compared.differences
+        same += f", and the outputs of {counted(compared.events, 'event')}"
     if args.json:
         for each in found:
             print(json.dumps({field: getattr(each, field) for field in Difference.__slots__}))
     else:
         print(f"model     {old.name}: version {old.version} -> version {new.version}")
-        print("\n".join(map(str, found)) if found else "same      no difference found")
-        print(f"workers   {RESTART if any(each.breaks for each in found) else CHANGE_OVER}")
+        print("\n".join(map(str, found)) if found else f"same      {same}")
         if args.file is None:
-            print("files     not loaded: with `--events FILE`, both versions run, and their outputs are compared")
+            print("outputs   not compared: with `--events FILE`, both versions run")
+        elif compared.left_out:
+            print(f"events    {compared.left_out}")
+        print(f"workers   {RESTART if any(each.breaks for each in found) else CHANGE_OVER}")
     return DIFFERENT if any(each.breaks for each in found) else SAME
 
 
@@ -88,18 +101,43 @@ def signature_differences(old: ModelVersion, new: ModelVersion) -> Iterator[Diff
         yield Difference("batches", "batch_sizes", str(list(old.batch_sizes)), str(list(new.batch_sizes)))
 
 
-def output_differences(old: Plan, new: Plan, values: Sequence[bytes]) -> list[Difference]:
-    """The differences between two versions' outputs on the same events. Raises as `answers` does."""
+def compared_outputs(old: Plan, new: Plan, given: Sequence[Given]) -> Compared:
+    """Compare two versions' outputs on the same events.
+
+    Raises:
+        WorkerError: there is no event that a version predicts.
+        Exception: as `answers`.
+    """
     retry = LimitedRetry(SERVER_TIMEOUT, lambda text: print(printable(text), file=sys.stderr, flush=True))
+    values = [each.value for each in given if isinstance(each.value, bytes)]
     pairs = list(zip(answers(old, values, retry), answers(new, values, retry), strict=True))
     both = [pair for pair in pairs if pair[0].rejection is None and pair[1].rejection is None]
-    lost = [sum(each.rejection is not None for each in side) for side in zip(*pairs, strict=True)] if pairs else [0, 0]
+    predicted = [sum(each.rejection is None for each in side) for side in zip(*pairs, strict=True)] if pairs else [0, 0]
+    example = next(_left_out(given, pairs), "")
+    if not any(predicted):
+        raise WorkerError(
+            f"no version predicts any of the {counted(len(given), 'event')}, so there are no outputs to compare. The first is "
+            f"{example}. Give events that the pipeline predicts; `millstream predict` shows each event."
+        )
     found = []
-    if lost[0] != lost[1]:
-        before, after = (f"{len(pairs) - count:,} of {len(pairs):,} predicted" for count in lost)
+    if predicted[0] != predicted[1]:
+        before, after = (f"{count:,} of {len(given):,} predicted" for count in predicted)
         found.append(Difference("events", "events", before, after))
     names = dict.fromkeys(name for pair in both for name in pair[0].outputs if name in pair[1].outputs)
-    return found + [difference for name in names if (difference := _of_output(name, both)) is not None]
+    found += [difference for name in names if (difference := _of_output(name, both)) is not None]
+    left = len(given) - len(both)
+    return Compared(found, len(both), f"{counted(left, 'event')} left out, such as {example}" if left else "")
+
+
+def _left_out(given: Sequence[Given], pairs: Sequence[tuple[Answer, Answer]]) -> Iterator[str]:
+    """The events that a version doesn't predict: where each is, and why. `pairs`: of those that can be read, in order."""
+    answered = iter(pairs)
+    for each in given:
+        if isinstance(each.value, bytes):
+            rejections = [answer.rejection for answer in next(answered) if answer.rejection is not None]
+            yield from (f"{each.where} ({why.reason}): {why.error}" for why in rejections[:1])
+        else:
+            yield f"{each.where}: {each.value}"
 
 
 def _of_output(name: str, pairs: Sequence[tuple[Answer, Answer]]) -> Difference | None:
@@ -125,10 +163,9 @@ def _numbers(values: Sequence[Any]) -> "np.ndarray[Any, np.dtype[np.float64]] | 
         return None
 
 
-def _values(pipeline: Pipeline, args: argparse.Namespace) -> list[bytes]:
-    """The events of the file, as a worker would read them. Raises WorkerError: the file has none."""
-    given = islice(given_events(pipeline, args.file, csv=is_csv(args)), args.limit)
-    values = [each.value for each in given if isinstance(each.value, bytes)]
-    if not values:
-        raise WorkerError(f"{args.file}: expected events, found none that the pipeline can read.")
-    return values
+def _given(pipeline: Pipeline, args: argparse.Namespace) -> list[Given]:
+    """The events of the file. Raises WorkerError: the file has none."""
+    given = list(islice(given_events(pipeline, args.file, csv=is_csv(args)), args.limit))
+    if not given:
+        raise WorkerError(f"{args.file}: expected events, found none.")
+    return given

@@ -200,14 +200,40 @@ def test_diff_of_equal_versions_finds_nothing(
     shutil.rmtree(two)
     shutil.copytree(one, two)
     assert cli.run(["models", "diff", pipeline, "champion", "latest", "--events", EVENTS]) == 0
-    assert (
-        capsys.readouterr().out
-        == f"model     {NAME}: version 1 -> version 2\nsame      no difference found\nworkers   {CHANGE_OVER}\n"
-    )
+    assert capsys.readouterr().out.splitlines() == [
+        f"model     {NAME}: version 1 -> version 2",
+        "same      the inputs, outputs and batch sizes, and the outputs of 20 events",
+        f"workers   {CHANGE_OVER}",
+    ]
     assert cli.run(["models", "diff", pipeline, "champion", "latest"]) == 0
-    assert "\nfiles     not loaded: with `--events FILE`, both versions run" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert (
+        "\nsame      the inputs, outputs and batch sizes\noutputs   not compared: with `--events FILE`, both versions run"
+        in said
+    )
     assert cli.run(["models", "diff", pipeline, "champion", "1"]) == 1
     assert "champion and 1 are both version 1. Name two versions." in capsys.readouterr().err
+
+
+def test_diff_tells_which_events_it_could_not_compare(
+    pipeline: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    one, two = config_of(tmp_path, 1).parent, config_of(tmp_path, 2).parent
+    shutil.rmtree(two)
+    shutil.copytree(one, two)
+    lines = Path(EVENTS).read_text(encoding="utf-8").splitlines()
+    some, none = tmp_path / "some.jsonl", tmp_path / "none.jsonl"
+    some.write_text("\n".join([lines[0], "{}", lines[1]]), encoding="utf-8")
+    none.write_text("{}\n{}\n", encoding="utf-8")
+    assert cli.run(["models", "diff", pipeline, "1", "2", "--events", str(some)]) == 0
+    same, left_out, _ = capsys.readouterr().out.splitlines()[1:]
+    assert same.endswith("and the outputs of 2 events")
+    assert left_out.startswith(f"events    1 event left out, such as {some}:2")
+    assert cli.run(["models", "diff", pipeline, "1", "2", "--events", str(none)]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "no version predicts any of the 2 events, so there are no outputs to compare. The first is " in said.err
+    assert f"{none}:1" in said.err
 
 
 def test_diff_tells_how_signatures_and_outputs_differ(
