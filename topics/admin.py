@@ -214,7 +214,7 @@ def ensure(admin: Admin, wanted: Mapping[str, Mapping[str, str]], *, partitions:
 
 
 def _create(admin: Admin, asked: list[NewTopic]) -> None:
-    wanted = {topic.topic: topic for topic in asked}
+    wanted, forbidden = {topic.topic: topic for topic in asked}, []
     for name, future in admin.create_topics(asked, request_timeout=ANSWER_TIMEOUT).items():
         try:
             future.result()
@@ -224,10 +224,15 @@ def _create(admin: Admin, asked: list[NewTopic]) -> None:
             if code in _REFUSED_SETTINGS and config.pop(SEGMENT_BYTES, None) is not None:
                 _create(admin, [wanted[name]])  # if the setting was not the reason, it raises
                 log.warning("topic %s is created without %s, which the broker refuses: %s", name, SEGMENT_BYTES, said)
+            elif code in {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}:
+                forbidden.append(name)
             elif code != KafkaError.TOPIC_ALREADY_EXISTS:
-                may_not = code in {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
-                advice = f". Grant CREATE on it to the user of `kafka.client` ({PERMISSIONS})" if may_not else ""
-                raise TopicError(f"topic {name} could not be created: {said.removesuffix('.')}{advice}.") from None
+                raise TopicError(f"topic {name} could not be created: {said.removesuffix('.')}.") from None
+    if forbidden:
+        raise TopicError(
+            f"could not be created, because the user of `kafka.client` lacks the permission CREATE: topic "
+            f"{', '.join(forbidden)}. Grant CREATE on them ({PERMISSIONS})."
+        )
 
 
 def _settings(role: str, room: int) -> dict[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from millstream.topics.lag import PartitionLag, Place
 
+MIN_BACKLOG_SECONDS = 1.0  # a smaller lag only means that events wait for the next commit
 WINDOW_SECONDS = 5.0  # seconds for the rates: some commits and some measurements
 
 

@@ -29,8 +29,13 @@ def needed_by_worker(pipeline: Pipeline) -> Needed:
     return {name: [_OF_WORKERS[role]] for role, name in roles(pipeline) if role in _OF_WORKERS}
 
 
-def require_permissions(admin: Admin, pipeline: Pipeline, needed: Needed, group: str) -> None:
-    """Check that the pipeline's user may do what is needed with topics, which exist, and read with a group.
+def needed_by_letters_replay(pipeline: Pipeline) -> Needed:
+    """What a replay of dead letters does with the pipeline's topics."""
+    return {pipeline.dead_letters.topic: [READ, WRITE], **dict.fromkeys(pipeline.input.topics, (WRITE,))}
+
+
+def require_permissions(admin: Admin, pipeline: Pipeline, needed: Needed, group: str | None = None) -> None:
+    """Check that the pipeline's user may do what is needed with topics, which exist, and read with a group, if one is given.
 
     If the broker doesn't know the question, or doesn't answer it, nothing is refused.
 
@@ -39,7 +44,7 @@ def require_permissions(admin: Admin, pipeline: Pipeline, needed: Needed, group:
     """
     if is_embedded(admin):  # it has no users
         return
-    lacking = [*_on_topics(admin, needed), *_on_group(admin, group)]
+    lacking = [*_on_topics(admin, needed), *(() if group is None else _on_group(admin, group))]
     if lacking:
         raise TopicError(
             f"the user of `kafka.client` in {pipeline.path.name} lacks permissions on {admin.bootstrap}: {', '.join(lacking)}. "

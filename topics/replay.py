@@ -40,7 +40,8 @@ ADVICE: Final = {
     KafkaError.INVALID_RECORD: "The dead-letter topic takes no records without key: set its `cleanup.policy` to `delete`, for "
     "where it is compacted a dead letter displaces the one before it with the same key.",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant WRITE on input and dead-letter topics to the user of `kafka.client`.",
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Grant WRITE and DESCRIBE on the transactional ids prefixed by the group.",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Grant WRITE on the transactional ID "
+    "`GROUP-dead-letters-replay`, where GROUP is the group's name.",
 }
 
 
@@ -287,6 +288,6 @@ def _failed(error: KafkaError) -> TopicError:
         )
     advice = ADVICE.get(error.code(), "Look at the broker's log.")
     return TopicError(
-        f"dead letters could not be replayed: {error.str()}. {advice} What was replayed before is marked: give the same "
-        f"command again for the rest."
+        f"dead letters could not be replayed: {error.str().removesuffix('.')}. {advice} What was replayed before is marked: give "
+        f"the same command again for the rest."
     )

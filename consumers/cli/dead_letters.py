@@ -24,6 +24,7 @@ from millstream.pipeline.printable import printable, printable_json
 from millstream.schemas.store import SchemaStore
 from millstream.schemas.wire import looks_like_avro
 from millstream.schemas.wording import counted
+from millstream.topics.admin import Admin
 from millstream.topics.dead_letter_reader import DeadLetterReader
 from millstream.topics.dead_letters import (
     NoLetter,
@@ -32,6 +33,7 @@ from millstream.topics.dead_letters import (
     StoredLetter,
     Unread,
 )
+from millstream.topics.permissions import needed_by_letters_replay, require_permissions
 from millstream.topics.records import ReadRecord
 from millstream.topics.replay import Replayer, batches, plan
 
@@ -214,6 +216,8 @@ def _replay(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namespa
         return _dry_run(reader, pipeline, args)
     if sys.stdin.isatty() and not args.yes and not _agreed(reader, pipeline, args):
         return 1
+    # Otherwise the broker's refusal reaches the client as the end of a transaction, for no reason that it states.
+    require_permissions(Admin(pipeline.client_config()), pipeline, needed_by_letters_replay(pipeline))
     done, copies, stays = 0, 0, list[Stays]()
     with Replayer(pipeline.client_config(), pipeline.group_id, pipeline.dead_letters.topic) as replayer:
         # Start before reading: this ends a transaction that an earlier replay left open, so its markers can be read.

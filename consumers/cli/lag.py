@@ -31,7 +31,7 @@ from millstream.consumers.observability.lag_metrics import (
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.errors import TopicsError
 from millstream.topics.lag import LagReader, PartitionLag
-from millstream.topics.lag_trend import Trend, drain_seconds, drain_text
+from millstream.topics.lag_trend import MIN_BACKLOG_SECONDS, Trend, drain_seconds, drain_text
 
 STALL_AFTER = 60.0  # seconds without a turn of the loop after which `/live` fails
 PIPED_WIDTH = 1000  # columns of output that doesn't go to a terminal: one line per partition, for `grep`
@@ -170,7 +170,7 @@ def _table(group: str, look: LagLook, *, trends: bool) -> Table:
     table.add_column("lag seconds", justify="right", footer=_age(_oldest(look.lags)))
     if trends:
         table.add_column("growth/s", justify="right", footer=_growth(look.total))
-        table.add_column("caught up in", justify="right", footer=drain_text(look.drain))
+        table.add_column("caught up in", justify="right", footer=_drain(look.drain, _oldest(look.lags)))
     if deleted := sum(lag.deleted for lag in look.lags):
         table.add_column("deleted unread", justify="right", footer=f"{deleted:,}")
     if held_back := sum(lag.held_back for lag in look.lags):
@@ -198,7 +198,7 @@ def _row(lag: PartitionLag, look: LagLook | None) -> list[str]:
     if look is None:
         return cells
     trend = look.trends.get((lag.topic, lag.partition))
-    return [*cells, _growth(trend), drain_text(drain_seconds(lag.messages, trend))]
+    return [*cells, _growth(trend), _drain(drain_seconds(lag.messages, trend), lag.seconds)]
 
 
 def _oldest(lags: Sequence[PartitionLag]) -> float | None:
@@ -213,6 +213,11 @@ def _age(seconds: float | None) -> str:
 
 def _counted(lags: Sequence[PartitionLag]) -> bool:
     return all(lag.counted for lag in lags)
+
+
+def _drain(drain: float | None, age: float | None) -> str:
+    """When the lag is gone, whose oldest event is `age` seconds old. Without a backlog, there is nothing to catch up with."""
+    return "-" if age is not None and age < MIN_BACKLOG_SECONDS else drain_text(drain)
 
 
 def _growth(trend: Trend | None) -> str:

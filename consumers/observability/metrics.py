@@ -303,8 +303,8 @@ KAFKA_ERRORS = Metric("millstream_kafka_errors_total", "counter", "Errors that t
 READY = Metric(
     "millstream_ready",
     "gauge",
-    "1 after warm-up and the first assignment until the worker drains, but for while the broker, the executor, the schemas "
-    "or the features are away.",
+    "1 while the worker takes events: after warm-up, with an assignment. 0 while it drains (unlike the probe `/ready`), and "
+    "while the broker, the executor, the schemas or the features are away.",
 )
 
 ALL = (

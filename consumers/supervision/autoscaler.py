@@ -7,8 +7,8 @@ from millstream.consumers.observability.lag_metrics import LagLook
 from millstream.consumers.supervision.capacity import CapacityEstimate, Counters, Work, work_between
 from millstream.consumers.supervision.reading import Reading
 from millstream.consumers.supervision.scaling import Decision, Memory, Observation, PartitionLoad, Policy, decide
+from millstream.topics.lag_trend import MIN_BACKLOG_SECONDS
 
-MIN_BACKLOG_SECONDS = 1.0  # a smaller lag only means that events wait for the next commit
 MAX_STALLED_SECONDS = 3.0  # after this many seconds without progress, a partition's backlog doesn't count
 
 

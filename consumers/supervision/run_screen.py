@@ -18,12 +18,11 @@ from rich.text import Text
 
 from millstream.consumers.supervision.autoscaler import Status
 from millstream.schemas.wording import counted
-from millstream.topics.lag_trend import WINDOW_SECONDS, drain_text
+from millstream.topics.lag_trend import MIN_BACKLOG_SECONDS, WINDOW_SECONDS, drain_text
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _LEVEL = re.compile(rf"\S+ \S+ ({'|'.join(_LEVELS)}) ")  # start of a log line that has a level
 STATUS_INTERVAL = 60.0  # seconds between two status lines outside of a terminal, if nothing changes
-MIN_BACKLOG_SECONDS = 1.0  # with a smaller lag, the time to drain isn't shown
 BEHIND_SECONDS = 10.0  # with this lag, the workers are behind, until it is below MIN_BACKLOG_SECONDS
 
 

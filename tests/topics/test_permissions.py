@@ -121,8 +121,9 @@ def test_lag_says_that_the_group_may_not_be_described(guarded: GuardedKafka, top
 def test_topics_that_may_not_be_created_are_told_with_the_permission(guarded: GuardedKafka, tmp_path: Path) -> None:
     pipeline = load(tmp_path, SMALL)
     client = admin.Admin(guarded.client)
-    with pytest.raises(TopicError, match=r"could not be created: .*[Aa]uthorization failed\. Grant CREATE on it"):
+    with pytest.raises(TopicError, match=r"could not be created, .*: topic .*\. Grant CREATE on them") as told:
         admin.create(client, pipeline, partitions=1)
+    assert all(name in str(told.value) for _, name in admin.roles(pipeline))
 
 
 def test_topics_that_were_created_and_may_not_be_seen_are_told(
@@ -136,6 +137,28 @@ def test_topics_that_were_created_and_may_not_be_seen_are_told(
     assert cli.run(["topics", "create", str(pipeline.path), "--partitions", "1"]) == 1
     said = capsys.readouterr().out
     assert said.count("created, but this user may not see it: grant DESCRIBE on it") == 3
+
+
+def test_replay_of_dead_letters_names_the_permissions_that_it_lacks(
+    guarded: GuardedKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = echo_service(tmp_path, Broker(guarded.bootstrap, durable=True, kind="maven"))
+    become_app(service.file, guarded)
+    guarded.grant(ResourceType.TOPIC, service.letters, AclOperation.READ)
+    guarded.grant(ResourceType.TOPIC, service.inputs[0], AclOperation.READ)
+
+    def said() -> str:
+        assert cli.run(["dead-letters", "replay", str(service.file), "--yes"]) in {0, 1}
+        told = capsys.readouterr()
+        return told.out + told.err
+
+    assert f"WRITE on topic {service.letters}, WRITE on topic {service.inputs[0]}. Grant them" in said()
+    guarded.grant(ResourceType.TOPIC, service.letters, AclOperation.WRITE)
+    guarded.grant(ResourceType.TOPIC, service.inputs[0], AclOperation.WRITE)
+    of_transaction = "Grant WRITE on the transactional ID `GROUP-dead-letters-replay`"
+    wait_until(lambda: of_transaction in said(), 30, "only the transactional ID")
+    guarded.grant(ResourceType.TRANSACTIONAL_ID, f"{service.group}-dead-letters-replay", AclOperation.WRITE)
+    wait_until(lambda: said().startswith("0 replayed"), 30, "a replay of nothing")
 
 
 def test_check_names_the_permissions_that_a_worker_lacks(
