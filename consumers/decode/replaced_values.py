@@ -207,7 +207,11 @@ class ReplacedValues:
         for source, replaced in new.sources.items():
             if replaced.number:
                 self._count(source, replaced.number)
-        self._window = self._window + new if self._window.events else new
+        if self._window.events and new.events >= WINDOW:  # the few events before may be those before a change
+            self._judge(self._window)
+            self._window = new
+        else:
+            self._window = self._window + new if self._window.events else new
         if self._window.events >= WINDOW:
             self._judge(self._window)
             self._window = Replacements()

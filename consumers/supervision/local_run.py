@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
@@ -51,11 +52,13 @@ class LocalRun:
         self._ended = threading.Event()
         self._started = 0  # workers, with those that were restarted
         self._totals: list[Totals] = []  # of the workers that ended
+        self._file = _content(pipeline.path)  # that the last worker was started with
 
         def start(number: int) -> CommandProcess:
             instance_id = ("--instance-id", f"{instance_id_prefix}-{number}")  # a restarted worker keeps it
             level = ("--log-level", "debug") if debug else ()
             self._started += 1
+            self._note_change(number)
             return CommandProcess("work", pipeline.path, *instance_id, *level, log=lambda line: self._log(number, line))
 
         drain = pipeline.limits.drain_timeout + EXIT_TIMEOUT
@@ -132,6 +135,15 @@ class LocalRun:
             f"{self._pipeline.limits.drain_timeout:g} s (limits.drain_timeout). A second {self._stopped_by} stops them at once"
         )
 
+    def _note_change(self, number: int) -> None:
+        """Say that a worker is started with another pipeline file than the last one."""
+        before, self._file = self._file, _content(self._pipeline.path)
+        if self._file != before:
+            self._screen.say(
+                f"{self._pipeline.path.name} has changed: worker {number} starts with what it says now, and workers that run "
+                f"keep what it said. End this run and start it again, so that all have the same"
+            )
+
     def _read_workers(self) -> None:
         """Read each worker's metrics again and again. Runs in its own thread: a worker that hangs delays it by 1 s."""
         while not self._ended.wait(DECISION_INTERVAL / 2):
@@ -172,6 +184,13 @@ class LocalRun:
         registry.register(LagCollector(self._pipeline.name, self._pipeline.group_id, self._lag))
         registry.register(StatusCollector(self._pipeline.name, lambda: self._status, lambda: self._supervisor.restarts))
         return registry
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:  # the worker tells it
+        return b""
 
 
 class RunHealth(Health):

@@ -131,6 +131,7 @@ def test_killed_worker_is_replaced_and_every_event_is_answered_once(kafka: Broke
     with Run(service.file, "--plain", "--workers", "2", "--metrics-port", "0", "--metrics-host", "127.0.0.1") as run:
         run.wait_ready(2)
         victim = min(run.children())
+        service.file.write_text(service.file.read_text(encoding="utf-8") + "\n", encoding="utf-8")
         write_load(kafka.bootstrap, service.inputs[0], events)
         os.kill(victim, signal.SIGKILL)
         run.wait_for(lambda: run.metric("millstream_worker_restarts_total") == 1, "the worker is started again")
@@ -151,6 +152,7 @@ def test_killed_worker_is_replaced_and_every_event_is_answered_once(kafka: Broke
     assert run.log.rstrip().endswith("-- all workers drained")
     assert "A second SIGTERM stops them at once" in run.log
     assert "(of 2 workers; without 1 worker that ended without a count)" in run.log
+    assert run.log.count("has changed: worker ") == 1
     assert sorted(map(id_of, service.predictions())) == [f"event-{number:010d}" for number in range(4000)]
 
 

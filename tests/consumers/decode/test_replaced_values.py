@@ -93,6 +93,15 @@ def test_field_that_goes_away_is_told_once_with_what_to_do(noting: Noting) -> No
     )
 
 
+def test_few_events_before_a_change_do_not_hide_that_a_field_goes_away_with_many(noting: Noting) -> None:
+    noting.absent(30)
+    noting.absent(15, WINDOW // 2)
+    assert not noting.warnings()
+    noting.absent(300, 300)
+    [said] = noting.warnings()
+    assert "in 300 of the last 300 events" in said
+
+
 def test_field_that_comes_back_and_goes_away_again_is_told_again_but_not_often(noting: Noting) -> None:
     for _ in range(5):
         noting.absent(0)
