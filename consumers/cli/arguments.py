@@ -185,7 +185,10 @@ def utc_time(text: str) -> int:
             "expected a date, or a date with a time (UTC without a zone), such as 2026-05-01 or 2026-05-01T12:30Z, found "
             f"{text!r}{_with_today(text)}"
         ) from None
-    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    milliseconds = round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    if milliseconds < 0:
+        raise argparse.ArgumentTypeError(f"expected a time since 1970, as Kafka's records have, found {text!r}")
+    return milliseconds
 
 
 def _with_today(text: str) -> str:

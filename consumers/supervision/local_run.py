@@ -75,7 +75,7 @@ class LocalRun:
         self._stopping.set()
 
     def serve(self, host: str, port: int | None) -> bool:
-        """Run until `stop` is called; returns whether all workers finished their events in flight.
+        """Run until `stop` is called; returns whether all workers ran then, and finished their events in flight.
 
         The main thread calls this, because workers end with the thread that starts them.
 
@@ -98,6 +98,7 @@ class LocalRun:
             self._supervisor.resize(self._policy.min_workers, time.monotonic())
             reading.start()
             self._loop(health)
+            broken = self._supervisor.broken
             drained = self._supervisor.stop(self._at_once)
         except WorkersStopped:
             self._supervisor.stop(self._at_once)  # wait for the workers that already drain
@@ -110,7 +111,9 @@ class LocalRun:
             if server is not None:
                 server.close()
         self._screen.say("all workers drained" if drained else "ended; not all workers finished their events in flight")
-        return drained
+        if broken:
+            self._screen.say(f"{counted(broken, 'worker')} had ended by an error before, which the lines above tell")
+        return drained and not broken
 
     def _loop(self, health: Health) -> None:
         autoscaler = Autoscaler(self._policy)
@@ -131,7 +134,7 @@ class LocalRun:
             self._supervisor.resize(status.decision.workers, now)
         self._screen.end_line()
         self._screen.say(
-            f"draining {counted(self._supervisor.running, 'worker')}: they finish and commit their events in flight, for at most "
+            f"draining {counted(self._supervisor.running, 'worker')}. Events in flight are finished and committed, for at most "
             f"{self._pipeline.limits.drain_timeout:g} s (limits.drain_timeout). A second {self._stopped_by} stops them at once"
         )
 

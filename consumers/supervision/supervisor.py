@@ -85,6 +85,11 @@ class Supervisor:
         return sum(entry.worker is not None for entry in self._supervised.values())
 
     @property
+    def broken(self) -> int:
+        """The number of workers that should run, and don't, because they ended by themselves."""
+        return len(self._supervised) - self.running
+
+    @property
     def draining(self) -> int:
         """The number of workers that still drain."""
         return len(self._draining)

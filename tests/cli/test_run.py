@@ -215,6 +215,19 @@ def test_pipeline_that_can_not_work_is_given_up_with_the_workers_message(kafka: 
     assert "Traceback" not in run.log
 
 
+def test_run_that_ends_with_a_broken_worker_fails(kafka: Broker, tmp_path: Path) -> None:
+    service = vector_service(tmp_path, kafka)
+    with Run(service.file, "--plain", "--workers", "2", "--metrics-port", "0", "--metrics-host", "127.0.0.1") as run:
+        run.wait_ready(2)
+        victim = min(run.children())
+        service.file.write_text("name: [", encoding="utf-8")
+        os.kill(victim, signal.SIGKILL)
+        run.wait_for(lambda: "so it isn't restarted" in run.log, "the worker that can't start is given up")
+        run.process.send_signal(signal.SIGTERM)
+        assert run.process.wait(60) == 1, run.log
+    assert run.log.rstrip().endswith("-- 1 worker had ended by an error before, which the lines above tell")
+
+
 def test_run_ends_when_the_pipeline_stops_at_an_event(kafka: Broker, tmp_path: Path) -> None:
     """The other worker takes the partition over, comes to the same event and stops there, too."""
     body = 'if (inputs["x"] == 7).any():\n    raise ValueError("seven")\nreturn {"y": -inputs["x"]}'
