@@ -1,5 +1,6 @@
 """Recognises files that no executor runs, and says how to make a model of them."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -78,7 +79,22 @@ def what_it_is(path: Path, error: Exception) -> str:
     known = next((text for is_it, text in _HEADS if is_it(head)), "")
     if not known and any(words in str(error) for words in _DAMAGED):
         return f"it is no whole ONNX model: it is damaged or cut off. Copy or export it again. The library says: {line_of(error)}"
-    return known
+    return known or _too_new(str(error))
+
+
+def _too_new(said: str) -> str:
+    """What to do with a model that is newer than ONNX Runtime; empty: it says something else."""
+    if opset := _NEW_OPSET.search(said):
+        return (
+            f"it has opset {opset[1]} of {opset[2]}, and this ONNX Runtime knows its opsets up to {opset[3]}. Export the model "
+            f"with opset {opset[3]}, or install a newer ONNX Runtime."
+        )
+    if version := _NEW_FORMAT.search(said):
+        return (
+            f"it has IR version {version[1]} of ONNX's format, and this ONNX Runtime knows versions up to {version[2]}. Save it "
+            f"with an older one (`model.ir_version = {version[2]}` before `onnx.save`), or install a newer ONNX Runtime."
+        )
+    return ""
 
 
 def advice_on_doubles(said: str) -> str:
@@ -91,6 +107,8 @@ def advice_on_doubles(said: str) -> str:
     )
 
 
+_NEW_OPSET: Final = re.compile(r"[Oo]pset (\d+) is under development.*domain (\S+) is till opset (\d+)", re.DOTALL)
+_NEW_FORMAT: Final = re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)")
 _DAMAGED: Final = ("INVALID_PROTOBUF", "Protobuf parsing failed", "Error parsing message")
 """Words of ONNX Runtime and of the package onnx."""
 

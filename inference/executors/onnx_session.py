@@ -1,6 +1,5 @@
 """Opens a model in ONNX Runtime, and checks config.yaml against its inputs and outputs."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +17,6 @@ from millstream.inference.repository import ModelVersion
 # ONNX Runtime's severity. It raises errors as exceptions; printed too, there would be one line per bisected part.
 LOG_SEVERITY_FATAL = 4
 _LIBRARIES_MISSING = "GPU requirements page"  # in ONNX Runtime's words
-_TOO_NEW = re.compile(r"[Oo]pset (\d+) is under development.*till opset (\d+)", re.DOTALL)
 
 
 def open_session(model: ModelVersion, providers: Sequence[Provider], threads: int) -> ort.InferenceSession:
@@ -66,11 +64,6 @@ def _why(model: ModelVersion, error: Exception) -> str:
     if known := what_it_is(model.file, error):
         return known
     said = line_of(error)
-    if found := _TOO_NEW.search(str(error)):
-        return (
-            f"it has opset {found[1]}, and ONNX Runtime {ort.__version__} knows opsets up to {found[2]}. Export the model with "
-            f"opset {found[2]}, or install a newer ONNX Runtime."
-        )
     if "external data" in said.lower():
         return f"its external data must be files in its folder, not links to elsewhere: {said}"
     if model.runtime.cuda_graphs and "graph" in said.lower() and "captur" in said.lower():

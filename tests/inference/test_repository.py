@@ -124,6 +124,14 @@ def test_missing_model_lists_what_is_there(tmp_path: Path) -> None:
     )
 
 
+def test_folder_in_place_of_the_models_file_is_named_as_one(tmp_path: Path) -> None:
+    folder = put(tmp_path)
+    (folder / "model.onnx").unlink()
+    (folder / "model.onnx").mkdir()
+    with pytest.raises(ModelConfigError, match=r"model\.onnx is a folder: expected the model's file there"):
+        load_version(tmp_path, "late")
+
+
 def test_missing_version_lists_what_is_there(tmp_path: Path) -> None:
     put(tmp_path, version="2")
     put(tmp_path, version="10")

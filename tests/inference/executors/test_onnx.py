@@ -158,7 +158,10 @@ def test_tensor_of_another_type_than_the_models_is_rejected(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("opset", "says"),
     [
-        (999, r"it has opset 999, and ONNX Runtime [\d.]+ knows opsets up to \d+\. Export the model with"),
+        (
+            999,
+            r"it has opset 999 of ai\.onnx, and this ONNX Runtime knows its opsets up to \d+\. Export the model with",
+        ),
         (3, "can't be loaded: .*"),
     ],
 )
@@ -171,6 +174,15 @@ def test_model_of_an_opset_that_this_onnx_runtime_lacks_is_refused(tmp_path: Pat
         OnnxExecutor(model, device="cpu")
     assert str(refused.value).startswith(str(model.file))
     assert "\n" not in str(refused.value)
+
+
+def test_model_of_a_newer_format_is_refused(tmp_path: Path) -> None:
+    model = doubling(tmp_path)
+    proto = onnx.load(str(model.file))
+    proto.ir_version = 99
+    model.file.write_bytes(proto.SerializeToString())
+    with pytest.raises(ModelConfigError, match=r"it has IR version 99 of ONNX's format, .*`model\.ir_version = \d+`"):
+        OnnxExecutor(model, device="cpu")
 
 
 def test_micro_batch_that_the_model_refuses_is_rejected_quietly(
