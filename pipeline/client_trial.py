@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 # If a worker or a replay dies, its open transaction hides all later records for this time (also Kafka Streams' default).
 TRANSACTION_TIMEOUT_MS = 10_000  # ms
+LONGEST_TRANSACTION_MS = TRANSACTION_TIMEOUT_MS // 2  # before its commit begins, which needs time, too
 _CLASSIC_PROTOCOL = {
     "partition.assignment.strategy": "cooperative-sticky",
     # Short, so that a crashed worker's partitions move in seconds.

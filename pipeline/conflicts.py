@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.pipeline.client_properties import unsafe_values
-from millstream.pipeline.client_trial import client_refusals
+from millstream.pipeline.client_trial import LONGEST_TRANSACTION_MS, TRANSACTION_TIMEOUT_MS, client_refusals
 from millstream.pipeline.feature_store_conflicts import feature_store_conflicts
 from millstream.pipeline.repository import mlflow_url
 from millstream.pipeline.rollout_conflicts import rollout_conflicts
@@ -71,6 +71,7 @@ def conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str
             f"scaling.max ({pipeline.scaling.max}) must be at least scaling.min ({pipeline.scaling.min}).",
         )
     yield from _schema_conflicts(pipeline)
+    yield from _commit_conflicts(pipeline)
     yield from _batch_conflicts(pipeline)
     yield from _model_conflicts(pipeline)
     yield from _several_models_conflicts(pipeline)
@@ -105,6 +106,16 @@ def _schema_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
         yield (
             ("input", "event_time_format"),
             "expected input.event_time beside it, found none. Write both, or leave this out: the record's timestamp counts.",
+        )
+
+
+def _commit_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
+    longest = LONGEST_TRANSACTION_MS / 1000
+    if pipeline.delivery == "exactly_once" and pipeline.commit_seconds > longest:
+        yield (
+            ("commit_every",),
+            f"expected at most {longest:g}s with exactly_once, found {pipeline.commit_seconds:g}s: the broker ends a transaction "
+            f"that is open for {TRANSACTION_TIMEOUT_MS / 1000:g}s. Commit more often.",
         )
 
 

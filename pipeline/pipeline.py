@@ -82,7 +82,8 @@ class Pipeline(Section):
     commit_every: PositiveDuration | None = Field(
         None,
         description="How often results and offsets are committed. A shorter time repeats fewer results after a crash, a longer "
-        "one costs the broker less. With `exactly_once` readers see a result only then, so it is a latency setting.",
+        "one costs the broker less. With `exactly_once` readers see a result only then, so it is a latency setting, and "
+        "at most 5s.",
         json_schema_extra={"default": "100ms; 15ms with exactly_once"},
     )
     membership: GroupMembership = Field(

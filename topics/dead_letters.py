@@ -191,8 +191,8 @@ def parse_moment(text: str, now: float) -> int:
     except ValueError:
         try:
             return round((now - parse_duration(text)) * 1000)
-        except ValueError as error:
+        except ValueError:
             raise ValueError(
-                f"expected a time such as 2026-03-01T12:00 (UTC), or how long ago, such as 15m or 2h: {error}"
+                f"expected a time such as 2026-03-01T12:00 (UTC), or how long ago, such as 15m or 2h, found {text!r}"
             ) from None
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -13,12 +13,15 @@ from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.flow.batch_window import BatchWindow
 from millstream.consumers.flow.in_flight import InFlightBudget
 from millstream.consumers.sink.watermark import Watermark
+from millstream.pipeline.client_trial import LONGEST_TRANSACTION_MS
 
 log = logging.getLogger(__name__)
 
 # Under backlog, the pause between two checkpoints lasts this many times as long as the last checkpoint took, because nothing is
-# written during one. It lasts at most this many intervals.
+# written during one. It lasts at most this many intervals, and with a long interval at most so many seconds: the broker ends a
+# transaction that is open for too long.
 CHECKPOINT_SPACING = 8
+LONGEST_PAUSE = LONGEST_TRANSACTION_MS / 1000
 IDLE_INTERVAL = 1.0  # seconds between two calls of `catch_up` while no results come
 
 
@@ -168,7 +171,8 @@ class Writer:
         every = self._checkpoints.every
         if not backlog:
             return self._began + every
-        spaced = self._began + self._took + min(max(CHECKPOINT_SPACING * self._took, every), CHECKPOINT_SPACING * every)
+        longest = max(min(CHECKPOINT_SPACING * every, LONGEST_PAUSE), every)
+        spaced = self._began + self._took + min(max(CHECKPOINT_SPACING * self._took, every), longest)
         return max(spaced, self._since + every)
 
     def _note_done(self, answers: Sequence[BatchResult], ends: NextOffsets) -> None:

@@ -166,7 +166,9 @@ class RangeReader:
             self._open.discard(partition)
             return
         if error.code() in FINAL_ERRORS:
-            raise WorkerError(FINAL_ERRORS[error.code()].format(topic=partition[0], error=error.str()))
+            raise WorkerError(
+                FINAL_ERRORS[error.code()].format(topic=partition[0], error=error.str().removesuffix("."))
+            )
         where = f"{partition[0]}/{partition[1]}"
         if error.code() in UNREADABLE_ERRORS:
             raise WorkerError(

@@ -187,6 +187,8 @@ PROBLEMS = [
     ("name: m\n", "name: m\nbatch: {cost: tokens, max_cost: 0}\n", 12, "batch.max_cost: expected at least 1"),
     ("name: m\n", "name: m\ndelivery: exactly_once\nbatch:\n  target_p99: 15ms\n", 14,
      "batch.target_p99: expected more than commit_every (15ms)"),
+    ("name: m\n", "name: m\ndelivery: exactly_once\ncommit_every: 20s\n", 13,
+     "commit_every: expected at most 5s with exactly_once, found 20s: the broker ends a transaction"),
     ("name: m\n", "name: m\nlimits:\n  stall_after: 0s\n", 13, "limits.stall_after: expected more than 0"),
     ("name: m\n", "name: m\ndelivery: at_most_once\n", 12, "delivery: expected at_least_once or exactly_once, found"),
     ("name: m\n", "name: m\nmembership: {protocol: consumer, static: true}\n", 12, "membership.static: expected false"),
