@@ -295,3 +295,17 @@ def _key(message: Message) -> bytes:
     key = message.key()
     assert isinstance(key, bytes)
     return key
+
+
+@pytest.mark.full
+@pytest.mark.durable
+def test_longest_time_between_two_commits_is_shorter_than_a_transaction_may_last(kafka: Broker, tmp_path: Path) -> None:
+    service = vector_service(tmp_path, kafka, delivery="exactly_once", commit_every="5s")
+    with Worker(service.file) as worker:
+        worker.wait_ready()
+        with Feeder(kafka.bootstrap, service.inputs[0], vector_events(1200, seed=9), rate=100) as feeder:
+            feeder.wait_for_more(1200)  # in 12 s: three commits
+        service.wait_committed()
+        assert worker.stop() == 0
+    assert "aborted" not in worker.log
+    assert len(service.predictions()) == 1200
