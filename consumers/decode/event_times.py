@@ -35,7 +35,7 @@ def advice(error: str, field: str | None) -> str:
         error: why an event can't be decoded.
         field: the path of the event times; None: there is none.
     """
-    if field is None or error != f"{field}: expected a number that fits into a double, found text":
+    if field is None or not error.startswith(f"{field}: expected a number that fits into a double, found text "):
         return ""
     return " (a time in ISO 8601 needs `event_time_format: iso8601` under `input` in the pipeline file)"
 

@@ -233,7 +233,7 @@ def _fits_a_double(number: float) -> bool:
 
 
 def in_words(value: Any, *, quoted: bool = False) -> str:
-    """What a JSON value is, for messages. `quoted`: whether to show the beginning of a text."""
+    """What a JSON value is, for messages, with the beginning of a text. `quoted`: whether a text is known to be one."""
     match value:
         case None:
             return "null"
@@ -242,7 +242,7 @@ def in_words(value: Any, *, quoted: bool = False) -> str:
         case int() | float():
             return _found_number(value)
         case str():
-            return f"{value[:_LONGEST_QUOTE]!r}" if quoted else "text"
+            return f"{'' if quoted else 'text '}{value[:_LONGEST_QUOTE]!r}"
         case dict() | _Object():
             return "an object"
     return "an array"

@@ -28,7 +28,7 @@ FIRST_PLACED_AT = 1_769_851_800_000  # 2026-01-31T09:30:00Z; each further order 
 RECORD_TIMESTAMP = 1_700_000_000_000  # of the first order's record, and its time: it has no other
 BAD_KEY = b"c-0"
 BAD = {
-    "order.customer.age: expected a number that fits into a double, found text": "undecodable",
+    "order.customer.age: expected a number that fits into a double, found text 'old'": "undecodable",
     "order.items: expected an array, found an object": "undecodable",
     "field `order.items[0].price` is absent or null, but tensor `numbers` needs a value": "unfit",
 }

@@ -48,7 +48,7 @@ def test_cloud_events_in_structured_mode_are_predicted(kafka: Broker, tmp_path: 
     }
     # In binary mode, the event's ID is in a header, and its data is the whole value.
     assert {letter.error for letter in service.dead_letters()} == {
-        "data.amount: expected a number that fits into a double, found text",
-        "data: expected an object, found text",
+        "data.amount: expected a number that fits into a double, found text '12.50'",
+        "data: expected an object, found text 'paid'",
         "field `id`, the event id, is absent or null",
     }

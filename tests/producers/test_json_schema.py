@@ -69,7 +69,7 @@ def test_events_of_the_json_schema_serializer_are_predicted(kafka: Broker, regis
     # Plain JSON in the same topic is read, too.
     assert outputs_by_id(service) == {str(number): {"numbers": [number + 0.5, number]} for number in range(COUNT + 1)}
     assert {letter.error for letter in service.dead_letters()} == {
-        "payment.amount: expected a number that fits into a double, found text",
+        "payment.amount: expected a number that fits into a double, found text 'much'",
         "field `payment.amount` is absent or null, but tensor `numbers` needs a value",
         # Only three of the five bytes:
         "expected UTF-8 text, found bytes of another encoding, such as UTF-16, or of another format than JSON",

@@ -260,11 +260,12 @@ def test_json_without_a_schema() -> None:
 @pytest.mark.parametrize(
     ("value", "error"),
     [
-        ('{"customer": {"age": "5"}}', "customer.age: expected an integer from -2^63 to 2^63 - 1, found text"),
+        ('{"customer": {"age": "5"}}', "customer.age: expected an integer from -2^63 to 2^63 - 1, found text '5'"),
         ('{"customer": 5}', "customer: expected an object, found the number 5"),
         ('{"customer": []}', "customer: expected an object, found an array"),
         ('{"items": {}}', "items: expected an array, found an object"),
-        ('{"items": [{"price": 1}, {"price": "1"}]}', "items[1].price: expected a number that fits into a double, found text"),
+        ('{"items": [{"price": 1}, {"price": "1"}]}', "items[1].price: expected a number that fits into a double, "
+         "found text '1'"),
         ('{"items": [{"price": 1e999}]}', "items[0].price: expected a number that fits into a double, found a number that is "
          "too large for a double"),
         ('{"customer": {"age": 9223372036854775808}}',

@@ -423,7 +423,7 @@ def test_events_that_the_shadow_cannot_answer_are_compared_with_their_errors() -
     compared = shadow_of(encoder).compare(with_numbers("one", 1, None, 7, 4), np.arange(5))
     assert encoder.told[5] == {"y": [2, 8]}
     assert encoder.told[6] == {
-        0: "number: expected a number that fits into a double, found text",
+        0: "number: expected a number that fits into a double, found text 'one'",
         2: "field `number` is absent or null, but tensor `x` needs a value",
         3: "a 7",
     }

@@ -145,8 +145,8 @@ def test_iso_8601_where_numbers_are_expected_names_the_option(tmp_path: Path, na
         block = decoded(service, [order(1, at="2024-05-01T14:00:00Z"), order(2, at=[1]), order(3, at=1)])
     assert block.good.tolist() == [2]
     assert {row: why.error for row, why in block.rejected.items()} == {
-        0: "at: expected a number that fits into a double, found text (a time in ISO 8601 needs `event_time_format: iso8601` "
-        "under `input` in the pipeline file)",
+        0: "at: expected a number that fits into a double, found text '2024-05-01T14:00:00Z' (a time in ISO 8601 needs "
+        "`event_time_format: iso8601` under `input` in the pipeline file)",
         1: "at: expected a number that fits into a double, found an array",
     }
 

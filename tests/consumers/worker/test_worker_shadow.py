@@ -146,7 +146,7 @@ def check_fragile(service: Service) -> None:
     assert "nine" in errors.pop("e9")
     assert errors == {
         "e3": "fragile: expected a number that fits into a double, found true",
-        "e5": "fragile: expected a number that fits into a double, found text",
+        "e5": "fragile: expected a number that fits into a double, found text 'no'",
         "e7": "field `fragile` is absent or null, but tensor `x` needs a value",
     }
 

@@ -94,7 +94,7 @@ def test_columns_have_the_types_of_the_avro_decoder() -> None:
         (b"null", "expected a JSON object, found null"),
         (b'{"class": 1}', "f0: expected a value, found none"),
         (b"{%b} x" % REQUIRED.encode(), "malformed JSON: trailing characters"),
-        (b'{"class": "1", "f0": 2}', "class: expected an integer from -2^31 to 2^31 - 1, found text"),
+        (b'{"class": "1", "f0": 2}', "class: expected an integer from -2^31 to 2^31 - 1, found text '1'"),
         (b'{"class": 1.0, "f0": 2}', "found the number 1.0"),
         (b'{"class": true, "f0": 2}', "found true"),
         (b'{"class": null, "f0": 2}', "found null"),
@@ -114,7 +114,7 @@ def test_columns_have_the_types_of_the_avro_decoder() -> None:
         (b'{%b, "side": "C"}' % REQUIRED.encode(), "side: expected one of the enum's symbols, found 'C'"),
         (
             b'{%b, "values": [1, 2, "x"]}' % REQUIRED.encode(),
-            "values[2]: expected a number that fits into a double, found text",
+            "values[2]: expected a number that fits into a double, found text 'x'",
         ),
         (b'{%b, "inner": {"y": 5}}' % REQUIRED.encode(), "inner.y: expected text, found the number 5"),
         (b'{%b, "inner": {"y": "\xff"}}' % REQUIRED.encode(), "expected text in UTF-8, found the byte 0xff as byte 39"),

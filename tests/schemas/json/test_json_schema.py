@@ -60,10 +60,10 @@ class Store:
         (b"{}", "id: expected a value, found none (JSON Schema order.json)"),
         (b'{"id": 1}', 'id: expected `type` "string", found the number 1'),
         (b'{"id": "A"}', "id: expected `pattern` \"^[a-z]+$\", found 'A'"),
-        (b'{"id": "a", "customer": {"age": "x"}}', 'customer.age: expected `type` "integer", found text'),
+        (b'{"id": "a", "customer": {"age": "x"}}', "customer.age: expected `type` \"integer\", found text 'x'"),
         (b'{"id": "a", "payer": {"age": 131}}', "payer.age: expected `maximum` 130, found the number 131"),
         (b'{"id": "a", "customer": {"sex": 1}}', "customer.sex: expected no such field, found one"),
-        (b'{"id": "a", "items": [{}, {"price": "1"}]}', 'items[1].price: expected `type` "number", found text'),
+        (b'{"id": "a", "items": [{}, {"price": "1"}]}', "items[1].price: expected `type` \"number\", found text '1'"),
         (b"[1]", 'the event: expected `type` "object", found an array'),
         (
             b'{"id": "a", "more": [{"x": 1e400}]}',
