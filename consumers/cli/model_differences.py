@@ -71,6 +71,8 @@ def compare_versions(pipeline: Pipeline, args: argparse.Namespace) -> int:
         compared = compared_outputs(plans[0], plans[1], _given(pipeline, args))
         found += compared.differences
         same += f", and the outputs of {counted(compared.events, 'event')}"
+        if compared.left_out:
+            print(printable(compared.left_out), file=sys.stderr)
     if args.json:
         for each in found:
             print(json.dumps({field: getattr(each, field) for field in Difference.__slots__}))
@@ -79,8 +81,6 @@ def compare_versions(pipeline: Pipeline, args: argparse.Namespace) -> int:
         print("\n".join(map(str, found)) if found else f"same      {same}")
         if args.file is None:
             print("outputs   not compared: with `--events FILE`, both versions run")
-        elif compared.left_out:
-            print(f"events    {compared.left_out}")
         print(f"workers   {RESTART if any(each.breaks for each in found) else CHANGE_OVER}")
     return DIFFERENT if any(each.breaks for each in found) else SAME
 

@@ -226,9 +226,9 @@ def test_diff_tells_which_events_it_could_not_compare(
     some.write_text("\n".join([lines[0], "{}", lines[1]]), encoding="utf-8")
     none.write_text("{}\n{}\n", encoding="utf-8")
     assert cli.run(["models", "diff", pipeline, "1", "2", "--events", str(some)]) == 0
-    same, left_out, _ = capsys.readouterr().out.splitlines()[1:]
-    assert same.endswith("and the outputs of 2 events")
-    assert left_out.startswith(f"events    1 event left out, such as {some}:2")
+    said = capsys.readouterr()
+    assert said.out.splitlines()[1].endswith("and the outputs of 2 events")
+    assert said.err.startswith(f"1 event left out, such as {some}:2")
     assert cli.run(["models", "diff", pipeline, "1", "2", "--events", str(none)]) == 1
     said = capsys.readouterr()
     assert said.out == ""
