@@ -74,6 +74,7 @@ def test_worker_dies_at_each_step_of_an_events_way(kafka: Broker, tmp_path: Path
         assert_exactly_once(service, fleet.finish(stream))
 
 
+@pytest.mark.full
 def test_workers_restarted_one_after_the_other(kafka: Broker, tmp_path: Path, full: bool) -> None:
     with under_load(tmp_path, kafka, seed=102) as (service, fleet, stream):
         fleet.start("w0", "w1")

@@ -24,6 +24,7 @@ def status_of(live: Live, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_version_that_arrives_goes_to_100_percent_on_late_labels(
     kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,6 +25,7 @@ PIECE = 100_000
 GROWTH = 8  # MiB in 100,000 events: a leak of one small object an event would be more
 
 
+@pytest.mark.full
 @pytest.mark.durable
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process from /proc")
 def test_memory_is_flat(kafka: Broker, tmp_path: Path) -> None:
