@@ -194,9 +194,10 @@ def _no_model(name: str, version: int, place: Path) -> str:
         return (
             f"model `{name}` version {version} has no model in {place}, but {beside} beside it: move that into {place}."
         )
-    folder = next((name for name in BY_FILE if (place / name).is_dir() and (place / name).suffix == ".onnx"), None)
-    if folder is not None:
-        return f"model `{name}` version {version}: {place / folder} is a folder: expected the model's file there. Copy the file."
+    if (folder := place / "model.onnx").is_dir():
+        return (
+            f"model `{name}` version {version}: {folder} is a folder: expected the model's file there. Copy the file."
+        )
     return (
         f"model `{name}` version {version} has no model: expected one of {', '.join(BY_FILE)} in {place}, or in its "
         f"{CONFIG_FILE} an `executor:` that needs none (`millstream docs executors`); found {_files_in(place)}."

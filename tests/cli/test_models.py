@@ -167,9 +167,7 @@ def test_pipeline_of_several_models_is_refused(
 def test_diff_tells_that_workers_do_not_change_over(
     pipeline: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    one, two = config_of(tmp_path, 1).parent, config_of(tmp_path, 2).parent
-    shutil.rmtree(two)
-    shutil.copytree(one, two)
+    two = copy_of_the_first(tmp_path)
     changed = yaml.safe_load((two / "config.yaml").read_text("utf-8"))
     entry = next(entry for entry in changed["inputs"] if "fields" in entry)
     entry["fields"][0] = {"field": entry["fields"][0], "missing": 0}
@@ -193,12 +191,18 @@ def config_of(tmp_path: Path, version: int) -> Path:
     return root / NAME / str(version) / "config.yaml"
 
 
-def test_diff_of_equal_versions_finds_nothing(
-    pipeline: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def copy_of_the_first(tmp_path: Path) -> Path:
+    """Make version 2 equal to version 1; returns its folder."""
     one, two = config_of(tmp_path, 1).parent, config_of(tmp_path, 2).parent
     shutil.rmtree(two)
     shutil.copytree(one, two)
+    return two
+
+
+def test_diff_of_equal_versions_finds_nothing(
+    pipeline: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    copy_of_the_first(tmp_path)
     assert cli.run(["models", "diff", pipeline, "champion", "latest", "--events", EVENTS]) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"model     {NAME}: version 1 -> version 2",
@@ -218,9 +222,7 @@ def test_diff_of_equal_versions_finds_nothing(
 def test_diff_tells_which_events_it_could_not_compare(
     pipeline: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    one, two = config_of(tmp_path, 1).parent, config_of(tmp_path, 2).parent
-    shutil.rmtree(two)
-    shutil.copytree(one, two)
+    copy_of_the_first(tmp_path)
     lines = Path(EVENTS).read_text(encoding="utf-8").splitlines()
     some, none = tmp_path / "some.jsonl", tmp_path / "none.jsonl"
     some.write_text("\n".join([lines[0], "{}", lines[1]]), encoding="utf-8")
@@ -239,9 +241,7 @@ def test_diff_tells_which_events_it_could_not_compare(
 def test_diff_tells_how_signatures_and_outputs_differ(
     pipeline: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    one, two = config_of(tmp_path, 1).parent, config_of(tmp_path, 2).parent
-    shutil.rmtree(two)
-    shutil.copytree(one, two)
+    two = copy_of_the_first(tmp_path)
     changed = yaml.safe_load((two / "config.yaml").read_text("utf-8"))
     name = changed["outputs"][0].get("name", changed["outputs"][0]["tensor"])
     changed["outputs"][0]["name"] = "other"
