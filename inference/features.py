@@ -46,6 +46,7 @@ class _Filled(NamedTuple):
 
     array: npt.NDArray[Any]
     missing: Mask | None = None  # as many: true for an element in place of a null; None: there are none
+    is_finite: bool = False  # whether no element is NaN or infinite, as far as the reader of the events found that
 
 
 def to_tensors(
@@ -88,7 +89,7 @@ def fill_tensors(
         if entry.max_length is None:
             fill = _fill_array if entry.array else _fill_scalars
             made = fill(table, entry, problems, unknown, event_times)
-            if not allow_nan:
+            if not allow_nan and not made.is_finite:
                 _find_nan(table, made, entry, problems)
             filled[entry.tensor] = made.array
     if varying := [entry for entry in inputs if entry.max_length is not None and entry.fields]:
@@ -204,7 +205,7 @@ def _fill_array(
     if entry.pads or entry.conversions:
         return _padded(items, lists, entry, is_wrong)
     array = _with_zeros(items.array, lists.lengths, wrong, entry.width) if len(wrong) else items.array
-    return _Filled(array.reshape(len(lists), *entry.shape))
+    return _Filled(array.reshape(len(lists), *entry.shape), is_finite=items.is_finite)
 
 
 def _has_wrong_length(lists: ListColumn, entry: TensorInput) -> Mask:
@@ -273,7 +274,7 @@ def _fill_ragged(
     for entry, lists in zip(inputs, columns, strict=True):
         items = _items(lists, entry, problems, unknown, event_times)
         tensor = Ragged.of_lengths(items.array, lists.lengths)
-        if not allow_nan:
+        if not allow_nan and not items.is_finite:
             _find_nan_items(lists, tensor, items.missing, entry, problems)
         tensors[entry.tensor] = tensor
     return tensors
@@ -349,14 +350,16 @@ def _items(
         if wrong is not None:
             _report_wrong_items(lists, wrong, entry, problems)
     items, unfit = _cast(column, entry.dtype)
+    # A cast to fewer bits may make a number infinite.
+    is_finite = isinstance(column, NumberColumn) and column.is_finite and items is column.values
     missing: Mask | None = None
     if conversion.missing is not None and column.valid is not None:
         missing = ~column.valid
-        items = np.where(missing, np.array(conversion.missing, items.dtype), items)
+        items, is_finite = np.where(missing, np.array(conversion.missing, items.dtype), items), False
         unfit = None if unfit is None else unfit & column.valid
     if unfit is not None:
         _report_unfit_items(lists, column, unfit, entry, problems)
-    return _Filled(items, missing)
+    return _Filled(items, missing, is_finite)
 
 
 def _report_unfit_items(

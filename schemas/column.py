@@ -58,18 +58,20 @@ class NumberColumn(Column):
 
     values: npt.NDArray[Any]
     valid: Mask | None = None
+    is_finite: bool = False  # whether all values are known to be neither NaN nor infinite
 
     def __len__(self) -> int:
         return len(self.values)
 
     def take(self, rows: Ints) -> Column:
         """See Column."""
-        return NumberColumn(self.values[rows], _taken(self.valid, rows))
+        return NumberColumn(self.values[rows], _taken(self.valid, rows), self.is_finite)
 
     def joined(self, others: "Sequence[NumberColumn]") -> Column:
         """See Column."""
         parts = [self, *others]
-        return NumberColumn(np.concatenate([part.values for part in parts]), _joined_valid(parts))
+        values, is_finite = np.concatenate([part.values for part in parts]), all(part.is_finite for part in parts)
+        return NumberColumn(values, _joined_valid(parts), is_finite)
 
     def _objects(self) -> list[Any]:
         return cast("list[Any]", self.values.tolist())

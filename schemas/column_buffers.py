@@ -122,7 +122,7 @@ class Filled:
     memory: npt.NDArray[np.uint8]
     beside: int  # bytes at the start of `memory` that the caller uses itself
     starts: Ints  # where in `memory` each node's cells, lengths and validity start, [3, nodes]
-    counters: Ints  # [5, nodes]: values, bytes of text, and three rows that the caller uses itself
+    counters: Ints  # [5, nodes]: values, bytes of text, two rows for C, and one that the caller uses itself
     own: Mapping[int, npt.NDArray[np.uint8]]  # the cells that are not in `memory`, by node
 
     def part(self, which: int, index: int, dtype: Any, count: int) -> npt.NDArray[Any]:
@@ -143,13 +143,22 @@ class Filled:
 class ColumnBuffers:
     """Allocates memory for these nodes, and makes columns of the filled memory."""
 
-    def __init__(self, nodes: list[Node], missing: Sequence[int] | None = None, *, null_is_nan: bool) -> None:
+    def __init__(
+        self,
+        nodes: list[Node],
+        missing: Sequence[int] | None = None,
+        *,
+        null_is_nan: bool,
+        finds_finite: bool = False,
+    ) -> None:
         """Args:
         nodes: from `nodes_of`.
         missing: for each node, the address of its default value; 0 if it has none.
         null_is_nan: whether a null of type float or double is stored as NaN. This is possible if the input can't contain NaN.
+        finds_finite: whether the last row of the counters is 1 for a node whose numbers are neither NaN nor infinite.
         """
         self._nodes = nodes
+        self._finds_finite = finds_finite
         kinds = [node.kind for node in nodes]
         self._is_text = np.array([kind in _TEXTS for kind in kinds])
         self.has_valid = np.array([node.is_nullable and not (null_is_nan and node.kind in _REALS) for node in nodes])
@@ -263,7 +272,8 @@ class ColumnBuffers:
         node, count = self._nodes[index], int(filled.counters[0, index])
         if node.kind in _NUMBERS:
             numbers = filled.numbers(index, _NUMBERS[node.kind])
-            return NumberColumn(numbers, self._valid(index, filled, numbers))
+            is_finite = self._finds_finite and bool(filled.counters[-1, index] == 1)
+            return NumberColumn(numbers, self._valid(index, filled, numbers), is_finite)
         valid = self._valid(index, filled)
         if node.kind == "record":
             fields = {self._nodes[member].name: self._column(member, filled) for member in node.members}

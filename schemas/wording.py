@@ -23,6 +23,7 @@ EXPECTED = {
     "model_type": "a mapping",
 }
 """Pydantic's error type -> the expected value."""
+IN_QUOTES = " in quotes"  # ends the message about a number that is a text only because of its quotes
 _DIGITS = 18  # of a text in quotes that would be a number without them: longer numbers are texts, too
 
 
@@ -51,7 +52,7 @@ def shown(value: object) -> str:
 def shown_for(expected: str, value: object) -> str:
     """As `shown`, where `expected` was wanted. It says if only quotes keep the value from being a number."""
     is_quoted = "number" in expected and isinstance(value, str) and value.isdecimal() and len(value) <= _DIGITS
-    return f"{shown(value)}{' in quotes' if is_quoted else ''}"
+    return f"{shown(value)}{IN_QUOTES if is_quoted else ''}"
 
 
 def first_of(entries: Sequence[str], most: int) -> str:

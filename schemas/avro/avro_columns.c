@@ -36,10 +36,13 @@ typedef enum { /* as in columns.py */
 typedef struct {
   const step *steps;
   columns to;
+  int64_t *finite; /* for each node: a `finiteness` */
   const uint8_t *at, *end;
   fault fault;
   const step *where; /* the step of the fault */
 } reader;
+
+typedef enum { UNKNOWN, FINITE, NOT_FINITE } finiteness; /* NOT_FINITE: some number may be NaN or infinite */
 
 enum { HEAD = 5, LONGEST_LENGTH = 5 }; /* a Kafka record is smaller than 2^34 bytes */
 
@@ -123,6 +126,7 @@ static int read_number(reader *r, const step *s) {
     break;
   default: ((double *)n->cells)[place] = real;
   }
+  r->finite[s->target] = NOT_FINITE; /* only vectors are looked at */
   return 1;
 }
 
@@ -168,14 +172,33 @@ static int read_enum(reader *r, const step *s) {
   return take_place(r, s, &place) && (append_bytes(&r->to, s->target, place, found->text, found->length) || fail(r, s, NO_ROOM));
 }
 
-/* Items that have the same bytes in the column as in the record, as in most vectors. */
+/* Whether no number is NaN or infinite: these have an exponent of ones only. The loops have no branch, so that the compiler makes
+ * vector instructions of them. */
+static int all_finite(const char *numbers, int64_t count, int64_t kind) {
+  uint64_t found = 0;
+  if (kind == FLOAT) {
+    uint32_t ones = 0;
+    for (const uint32_t *each = (const uint32_t *)numbers, *end = each + count; each < end; each++)
+      ones |= (*each & 0x7F800000) == 0x7F800000;
+    return !ones;
+  }
+  for (const uint64_t *each = (const uint64_t *)numbers, *end = each + count; each < end; each++)
+    found |= (*each & 0x7FF0000000000000) == 0x7FF0000000000000;
+  return !found;
+}
+
+/* Items that have the same bytes in the column as in the record, as in most vectors. Their finiteness is found while they are in the
+ * cache: a pass over all columns later would read them from memory again. */
 static int read_vector(reader *r, const step *item, int64_t count) {
   const node *n = r->to.nodes + item->target;
   int64_t size = item->kind == FLOAT ? sizeof(float) : sizeof(double), place = r->to.counts[item->target];
   if (!pass_bytes(r, item, count, size)) return 0;
   if (count > n->capacity - place) return fail(r, item, NO_ROOM);
-  memcpy(n->cells + place * size, r->at - count * size, (size_t)(count * size));
+  char *to = n->cells + place * size;
+  memcpy(to, r->at - count * size, (size_t)(count * size));
   r->to.counts[item->target] += count;
+  int64_t *finite = r->finite + item->target;
+  if (*finite != NOT_FINITE) *finite = all_finite(to, count, item->kind) ? FINITE : NOT_FINITE;
   return 1;
 }
 
@@ -283,11 +306,11 @@ static int read_value(reader *r, const step *s) {
 
 /* Reads `count` values from `text`, and appends those that are records of the schema to the columns of `nodes`. `faults` gets the
  * fault of each value (`FINE`: none), and behind these, for each value, the step of the fault or the number of left-over bytes.
- * `counters` has five numbers for each node: appended values and bytes, and room for both again. They are zeros at the first call
- * for these columns; later calls append more. */
+ * `counters` has five numbers for each node: appended values and bytes, room for both again, and the finiteness. They are zeros at
+ * the first call for these columns; later calls append more. */
 void avro_columns(const node *nodes, int64_t node_count, int64_t *counters, const step *steps, const char *head, const char *text,
                   const int64_t *starts, const int64_t *lengths, int64_t count, int64_t *faults) {
-  reader r = {steps, {nodes, counters, counters + node_count}, NULL, NULL, FINE, steps};
+  reader r = {steps, {nodes, counters, counters + node_count}, counters + 4 * node_count, NULL, NULL, FINE, steps};
   int64_t *before = counters + 2 * node_count, *where = faults + count;
   size_t bytes = 2 * (size_t)node_count * sizeof *counters;
   for (int64_t i = 0; i < count; i++) {

@@ -65,7 +65,7 @@ class ColumnReader:
         self._program = program
         self._sources = sources
         self._symbols, self._steps = _laid_out(program)
-        self.buffers = ColumnBuffers(program.nodes, null_is_nan=False)
+        self.buffers = ColumnBuffers(program.nodes, null_is_nan=False, finds_finite=True)
 
     def read(self, values: Packed) -> tuple[Decoded, Ints]:
         """Read the values with this reader's head. Also returns the rows of the other values."""

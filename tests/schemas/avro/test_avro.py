@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.avro.record_reader import record_reader
 from millstream.schemas.avro.sources import sources_of
 from millstream.schemas.avro.wanted import wanted_columns
+from millstream.schemas.column import ListColumn, NumberColumn
 from millstream.schemas.dtypes import Dtype, ListOf, RecordOf
 from millstream.schemas.errors import BadFieldError, BadSchemaError, SchemaUnavailable
 from millstream.schemas.packed import Chained, Packed
@@ -52,6 +54,21 @@ def test_columns_hold_what_was_written(case: tuple[dict[str, Any], list[dict[str
     assert found.rows.tolist() == list(range(len(events)))
     assert plain(dicts_of(found.table)) == plain(events)
     assert dtypes_of(found.table) == reader.columns
+
+
+@given(
+    st.sampled_from(["float", "double"]), st.lists(st.lists(st.floats(width=32), max_size=5), min_size=1, max_size=4)
+)
+@settings(deadline=None)
+def test_numbers_of_arrays_are_known_to_be_finite_only_if_all_are(kind: str, vectors: list[list[float]]) -> None:
+    schema = record(("vector", {"type": "array", "items": kind}))
+    values = written(Schema(WRITER_ID, "", schema), [{"vector": vector} for vector in vectors])
+    column = decoder(schema).decode([*values, values[0] + b"left over"]).table["vector"]
+    assert isinstance(column, ListColumn)
+    assert isinstance(column.items, NumberColumn)
+    numbers = [number for vector in vectors for number in vector]
+    assert column.items.values.tolist() == pytest.approx(numbers, nan_ok=True)
+    assert column.items.is_finite == (any(map(len, vectors)) and all(map(math.isfinite, numbers)))
 
 
 def as_value(value: Any, dtype: Dtype) -> Any:
