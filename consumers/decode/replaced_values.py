@@ -207,19 +207,19 @@ class ReplacedValues:
         for source, replaced in new.sources.items():
             if replaced.number:
                 self._count(source, replaced.number)
-        if self._window.events and new.events >= WINDOW:  # the few events before may be those before a change
-            self._judge(self._window)
-            self._window = new
-        else:
-            self._window = self._window + new if self._window.events else new
+        if new.events >= WINDOW:  # the few events before may be those before a change
+            self._end_window()
+        self._window = self._window + new if self._window.events else new
         if self._window.events >= WINDOW:
-            self._judge(self._window)
-            self._window = Replacements()
+            self._end_window()
 
     def _count(self, source: Source, values: int) -> None:
         self._metrics.count(_METRICS[source.option], values, *self._sources[source].labels)
 
-    def _judge(self, window: Replacements) -> None:
+    def _end_window(self) -> None:
+        window, self._window = self._window, Replacements()
+        if not window.events:
+            return
         warnings: dict[Source, str] = {}
         for source, watched in self._watched.items():
             replaced, of = window.sources.get(source, NONE_REPLACED), window.out_of(source)
