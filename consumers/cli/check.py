@@ -177,7 +177,8 @@ def _topics(pipeline: Pipeline, *, offline: bool) -> str:
         return "not checked (--offline)"
     admin = Admin(pipeline.client_config(), say)
     require(admin, pipeline)
-    require_permissions(admin, pipeline, needed_by_worker(pipeline), pipeline.group_id)
+    trial = f"{pipeline.group_id}-check" if pipeline.delivery == "exactly_once" else None
+    require_permissions(admin, pipeline, needed_by_worker(pipeline), pipeline.group_id, trial)
     if pipeline.rollout is not None:
         require_control_topic(admin, pipeline)
     found = f"all exist on {pipeline.kafka.bootstrap}"

@@ -28,6 +28,7 @@ from millstream.consumers.worker.plan import Plan, answer_blank, make_plan
 from millstream.inference.errors import ModelRejected
 from millstream.schemas.decoding import open_decoder
 from millstream.topics.admin import Admin, ensure, largest_records, roles, states
+from millstream.topics.permissions import needed_by_replay, require_permissions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -105,6 +106,13 @@ class Replay:
             WorkerError, ModelConfigError, SchemaError, TopicsError: the version can't be replayed; the message says why.
         """
         pipeline, request = self._pipeline, self._request
+        require_permissions(
+            Admin(pipeline.client_config()),
+            pipeline,
+            needed_by_replay(pipeline, request.output),
+            self._group,
+            None if request.output is None else self._group,
+        )
         plan = make_plan(as_replayed(pipeline, request))
         outputs = self._outputs(plan)
         about = self._folder.read_about()

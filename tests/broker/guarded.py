@@ -58,9 +58,10 @@ class GuardedKafka(MavenKafka):
             "sasl.password": "secret",
         }
 
-    def grant(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
-        """Let the user `app` do this. For all resources of the kind, the name is *."""
-        binding = AclBinding(*_key(kind, name, operation))
+    def grant(self, kind: ResourceType, name: str, operation: AclOperation, *, prefixed: bool = False) -> None:
+        """Let the user `app` do this. For all resources of the kind, the name is *. `prefixed`: for all that begin with it."""
+        pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
+        binding = AclBinding(*_key(kind, name, operation, pattern=pattern))
         client = AdminClient({"bootstrap.servers": self.bootstrap})  # it must outlive its answer
         client.create_acls([binding])[binding].result(10)
 
@@ -78,9 +79,13 @@ class GuardedKafka(MavenKafka):
 
 
 def _key(
-    kind: ResourceType, name: str, operation: AclOperation, permission: AclPermissionType = AclPermissionType.ALLOW
+    kind: ResourceType,
+    name: str,
+    operation: AclOperation,
+    permission: AclPermissionType = AclPermissionType.ALLOW,
+    pattern: ResourcePatternType = ResourcePatternType.LITERAL,
 ) -> tuple[Any, ...]:
-    return kind, name, ResourcePatternType.LITERAL, "User:app", "*", operation, permission
+    return kind, name, pattern, "User:app", "*", operation, permission
 
 
 def become_app(pipeline: Path, broker: GuardedKafka) -> None:

@@ -188,4 +188,31 @@ def test_check_names_the_permissions_that_a_worker_lacks(
     guarded.grant(ResourceType.GROUP, service.group, AclOperation.DESCRIBE)
     wait_until(lambda: "READ on group" in lacking(), 30, "the permission to describe the group")
     guarded.grant(ResourceType.GROUP, service.group, AclOperation.READ)
+    of_transactions = f"WRITE on the transactional IDs that begin with {service.group}. Grant them"
+    wait_until(lambda: of_transactions in lacking(), 30, "only the transactional IDs")
+    guarded.grant(ResourceType.TRANSACTIONAL_ID, service.group, AclOperation.WRITE, prefixed=True)
     wait_until(lambda: not lacking(), 30, "no complaint")
+
+
+def test_replay_names_all_permissions_that_it_lacks(
+    guarded: GuardedKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = echo_service(tmp_path, Broker(guarded.bootstrap, durable=True, kind="maven"))
+    become_app(service.file, guarded)
+    read = *service.inputs, service.output
+    for topic in read:
+        guarded.grant(ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+    state, times = str(tmp_path / "state"), ["--from", "2026-01-01", "--to", "2026-01-02"]
+    command = ["replay", str(service.file), "--model", "1", *times, "--state", state]
+
+    def said() -> str:
+        assert cli.run(command) == 1
+        return capsys.readouterr().err
+
+    told = said()
+    assert all(f"READ on topic {topic}" in told for topic in read)
+    assert f"READ on group {service.group}" in told
+    for topic in read:
+        guarded.grant(ResourceType.TOPIC, topic, AclOperation.READ)
+    guarded.grant(ResourceType.GROUP, service.group, AclOperation.READ, prefixed=True)
+    wait_until(lambda: "no event is in this range of time" in said(), 30, "a replay that may read")
