@@ -1,6 +1,6 @@
 """The options of a model's config.yaml."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
@@ -69,6 +69,16 @@ CONVERSIONS = {
 """Kind of conversion -> its options. A field has at most one kind."""
 
 
+def _event_type(value: object) -> object:
+    if isinstance(value, str) and value in DTYPES:
+        words = ", ".join(get_args(EventType)[:-1])
+        raise ValueError(
+            f"expected {words} or {get_args(EventType)[-1]}: how an event has the value, found {shown(value)}. The tensor's type "
+            f"is the input's `dtype: {value}`"
+        )
+    return value
+
+
 def _lookup(value: object) -> object:
     if not isinstance(value, str) or not LOOKUP_NAME.fullmatch(value):
         raise ValueError(f"expected the name of a look-up in the pipeline file, such as customer, found {shown(value)}")
@@ -79,7 +89,7 @@ class FieldOptions(_Options):
     """Where one field's values are, and how they become elements of the tensor."""
 
     missing: Annotated[Any, BeforeValidator(_single)] = "reject"
-    type: EventType | None = None
+    type: Annotated[EventType | None, BeforeValidator(_event_type)] = None
     time: Format | None = None
     part: Part | None = Field(default=None, alias="as")
     vocabulary: _Entries = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from millstream.pipeline.errors import Problem
 from millstream.pipeline.json_schema import JsonSchema, schema_at
 from millstream.pipeline.yaml_places import Document
-from millstream.schemas.wording import EXPECTED, Loc, dotted, meant_value, wrong_value
+from millstream.schemas.wording import EXPECTED, IN_QUOTES, Loc, dotted, meant_value, wrong_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,10 @@ def _problem(detail: ErrorDetails, known: Loc, document: Document, schema: JsonS
         return Problem(_unknown_key(known, schema), line, dotted(known))
     text = wrong_value(detail, _EXPECTED)
     question = meant_value(detail)
-    message = f"{text}.{question}" if question else _sentence(text, schema_at(schema, known), known)
+    if text.endswith(IN_QUOTES):
+        message = f"{text}. Remove the quotes."
+    else:
+        message = f"{text}.{question}" if question else _sentence(text, schema_at(schema, known), known)
     return Problem(message, line, dotted(known))
 
 

@@ -78,7 +78,9 @@ def run(args: argparse.Namespace) -> int:
         metrics.warnings.say_all()
         if server is not None:
             server.close()
-    log.info("stopped: all its state is in Kafka")
+    log.info(
+        "stopped: all its state is in Kafka. The next job goes on from there, and writes the results that are still due"
+    )
     return 0
 
 

@@ -46,6 +46,7 @@ _FORGOTTEN = (
     "them again, and answer them twice. Please report this with the log"
 )
 _UNFINISHED = "%d events were not finished: %s"
+_AWAY = "%d events were not finished, because no broker answers: %s"
 _LOST = "%d events were not finished before their partitions were lost: %s"
 Stage = tuple[str, Callable[[], None]]
 """The name of a thread, and what it runs."""
@@ -231,17 +232,12 @@ class Worker:
 
     def _warn_undrained(self, unfinished: int, lost: int, *, done: bool) -> None:
         """Say what becomes of the events in flight, of which so many were in lost partitions."""
-        if lost:
+        if (lost or not done) and self._health.broker_away is not None:  # that is also why partitions are lost
+            log.warning(_AWAY, max(unfinished, lost), self._fate)
+        elif lost:
             log.warning(_LOST, max(unfinished, lost), self._fate)
         elif self._ending.at_once.is_set() and not done:
             log.warning(_UNFINISHED, unfinished, self._fate)
-        elif not done and self._health.broker_away is not None:
-            log.warning(
-                "%d events were not finished within the drain time of %g s, because no broker answers: %s",
-                unfinished,
-                self._settings.drain_timeout,
-                self._fate,
-            )
         elif not done:
             log.warning(
                 "%d events were not finished within the drain time of %g s: %s. With a slow model, raise `limits.drain_timeout` "

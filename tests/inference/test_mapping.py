@@ -180,6 +180,10 @@ def test_path_with_brackets_inside_brackets_needs_quotes(tmp_path: Path, path: s
             r"missing: expected reject or the index .*, found 'b'\. Write 1, the index of this entry\.",
         ),
         ("{field: f, vocabulary: [a, b], missing: c}", r"missing: expected reject or nan or a number, found 'c'"),
+        (
+            "{field: f, type: float32}",
+            r"fields\[0\].type: .* found 'float32'. The tensor's type is the input's `dtype: float32`\.",
+        ),
         ("{field: f, type: date}", r"fields\[0\].type: expected text, number, int, boolean or any, found 'date'"),
         ("{field: f, as: year}", r"fields\[0\].as: expected epoch, hour, weekday, .* found 'year'"),
         (

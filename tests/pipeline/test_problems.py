@@ -156,7 +156,8 @@ PROBLEMS = [
      "model.version: expected a whole number, latest or an alias (a name that begins with a letter), found '2024-01-01'."),
     ("name: m\n", "name: !!python/object/apply:os.getcwd []\n", 11, "model.name: the YAML tag tag:yaml.org,2002:python/object/"),
     ("name: m\n", "name: m\n  version: '1'\n", 12,
-     "model.version: expected a whole number, latest or an alias (a name that begins with a letter), found '1' in quotes."),
+     "model.version: expected a whole number, latest or an alias (a name that begins with a letter), found '1' in quotes. "
+     "Remove the quotes."),
     ("name: m\n", "name: m\n  version: 0\n", 12, "model.version: expected at least 1, found the number 0."),
     ("name: m\n", "name: m\n  threads: true\n", 12,
      "model.threads: expected a whole number, found true. Write for example: threads: 1"),
