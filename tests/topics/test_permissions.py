@@ -164,7 +164,8 @@ def test_replay_of_dead_letters_names_the_permissions_that_it_lacks(
 def test_check_names_the_permissions_that_a_worker_lacks(
     guarded: GuardedKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    service = echo_service(tmp_path, Broker(guarded.bootstrap, durable=True, kind="maven"))
+    broker = Broker(guarded.bootstrap, durable=True, kind="maven")
+    service = echo_service(tmp_path, broker, delivery="exactly_once")
     become_app(service.file, guarded)
     outputs = service.output, service.letters
     needed = [(topic, AclOperation.READ) for topic in service.inputs] + [
@@ -184,12 +185,16 @@ def test_check_names_the_permissions_that_a_worker_lacks(
         assert f"{operation.name} on topic {topic}" in said
         guarded.grant(ResourceType.TOPIC, topic, operation)
     wait_until(lambda: "on topic" not in lacking(), 30, "the permissions on topics")
-    assert f"lacks permissions on 127.0.0.1:{guarded.guarded}: READ on group {service.group}. Grant them" in lacking()
+    of_group, of_transactions = (
+        f"READ on group {service.group}",
+        f"WRITE on the transactional IDs that begin with {service.group}",
+    )
+    assert f"lacks permissions on 127.0.0.1:{guarded.guarded}: {of_group}, {of_transactions}. Grant them" in lacking()
     guarded.grant(ResourceType.GROUP, service.group, AclOperation.DESCRIBE)
-    wait_until(lambda: "READ on group" in lacking(), 30, "the permission to describe the group")
+    wait_until(lambda: of_group in lacking(), 30, "the permission to describe the group")
     guarded.grant(ResourceType.GROUP, service.group, AclOperation.READ)
-    of_transactions = f"WRITE on the transactional IDs that begin with {service.group}. Grant them"
-    wait_until(lambda: of_transactions in lacking(), 30, "only the transactional IDs")
+    wait_until(lambda: of_group not in lacking(), 30, "the permission of the group")
+    assert f": {of_transactions}. Grant them" in lacking()
     guarded.grant(ResourceType.TRANSACTIONAL_ID, service.group, AclOperation.WRITE, prefixed=True)
     wait_until(lambda: not lacking(), 30, "no complaint")
 
