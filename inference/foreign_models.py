@@ -34,8 +34,9 @@ def how_to_convert(suffix: str) -> str:
             "a pickled model runs code when it is loaded, so Millstream doesn't load it. Convert it to ONNX where you trained it "
             "(scikit-learn: `skl2onnx.to_onnx(model, numpy.asarray(X[:1], 'float32'))`; if X is a DataFrame that has texts, too: "
             "`X[:1]` with its columns of numbers as float32, in place of the array; for a classifier also "
-            "`options={'zipmap': False}`; XGBoost and LightGBM: package onnxmltools), or load it in a class of yours in model.py "
-            "(`millstream docs models`)."
+            "`options={'zipmap': False}`; XGBoost and LightGBM: package onnxmltools; `millstream docs "
+            "models#features-from-fields`), or load it in a class of yours in model.py (`millstream docs "
+            "models#a-model-in-python`)."
         )
     if suffix == CATBOOST:
         return (
@@ -44,8 +45,9 @@ def how_to_convert(suffix: str) -> str:
         )
     if suffix in BOOSTERS:
         return (
-            f"this looks like a model of {BOOSTERS[suffix]}. Convert it to ONNX with the package onnxmltools, or load it in a "
-            "class of yours in model.py (`millstream docs models`)."
+            f"this looks like a model of {BOOSTERS[suffix]}. Convert it to ONNX with the package onnxmltools (`millstream docs "
+            "models#features-from-fields`), or load it in a class of yours in model.py (`millstream docs "
+            "models#a-model-in-python`)."
         )
     if suffix in WEIGHTS:
         return (
@@ -103,7 +105,7 @@ def advice_on_doubles(said: str) -> str:
         return ""
     return (
         "ONNX Runtime has some operators for float32 only: convert the model with inputs of float32 "
-        "(scikit-learn: `X[:1].astype('float32')`)."
+        "(scikit-learn: `X[:1].astype('float32')`; if X has texts, too: only its columns of numbers)."
     )
 
 

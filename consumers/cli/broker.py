@@ -12,11 +12,11 @@ from millstream.consumers.cli.usage.broker import PORT
 from millstream.topics.embedded import EmbeddedBroker
 from millstream.topics.errors import BrokerError
 from millstream.topics.local.kafka import LocalKafka
-from millstream.topics.local.kafka_jars import are_fetched, missing_for_kafka
+from millstream.topics.local.kafka_jars import KAFKA_VERSION, are_fetched, missing_for_kafka
 
 STARTING = "Starting Apache Kafka ..."
 FETCHING = "Starting Apache Kafka. Maven downloads it first: 43 MB ..."
-REAL = """Apache Kafka runs on {bootstrap}. {data}
+REAL = """Apache Kafka {version} runs on {bootstrap}. {data}
 Its log: {log}
 Use it in another terminal:
     export KAFKA_BOOTSTRAP={bootstrap}
@@ -73,7 +73,7 @@ def _wait_with_kafka(cache: Path, port: int, data: Path | None) -> None:
     )
     _say_start(cache)
     with LocalKafka(cache, port or None, data=data) as kafka:
-        print(REAL.format(bootstrap=kafka.bootstrap, data=told, log=kafka.log), flush=True)
+        print(REAL.format(version=KAFKA_VERSION, bootstrap=kafka.bootstrap, data=told, log=kafka.log), flush=True)
         kafka.wait()
 
 

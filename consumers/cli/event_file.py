@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +20,7 @@ _SPREAD = (
     "expected one JSON object per line, found a line that only opens a JSON text. If the events are a pretty-printed list, write "
     "them as lines: jq -c '.[]' FILE (without a list around them: jq -c . FILE)."
 )
+_SEVERAL_CELLS = re.compile(r"[^,;\t][,;\t].")  # of CSV, with any of the usual separators
 _LIST = re.compile(r"\[\s*\{")  # the beginning of a list of objects
 _LISTED = "expected one JSON object per line, found a list of objects. Write them as lines: jq -c '.[]' FILE."
 
@@ -51,10 +53,21 @@ def opened(name: str) -> Iterator[IO[str]]:
         yield sys.stdin
         return
     try:
-        with Path(name).open(**reading) as file:
-            yield file
+        with Path(name).open("rb") as file:
+            if said := _no_utf8(file.peek()):
+                raise WorkerError(f"{name}: expected UTF-8 text, found {said}")
+            yield TextIOWrapper(file, **reading)
     except OSError as error:
         raise WorkerError(f"{name}: the file can't be read: {error.strerror}. Check the path.") from None
+
+
+def _no_utf8(head: bytes) -> str:
+    """What a file is whose first bytes say that it is no UTF-8, and what to do; empty: they don't say so."""
+    if head.startswith(b"\x1f\x8b"):
+        return "a file that is compressed with gzip. Unpack it (gunzip FILE), or write - in its place: zcat FILE | millstream ..."
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "UTF-16. Convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW"
+    return ""
 
 
 def text_lines(file: IO[str]) -> Iterator[tuple[int, str]]:
@@ -85,19 +98,28 @@ def _spread(text: str) -> str:
 
 def json_row(text: str) -> dict[str, Any] | str:
     """The object in a text, or the reason why it is none."""
-    if not text.isascii() and _is_not_utf8(text):
-        return "expected UTF-8 text, found other bytes. Convert the file."
-    if said := _spread(text):
+    if said := _other_text(text):
         return said
     try:
         row = json.loads(text)
     except json.JSONDecodeError as error:
+        if "{" not in text and _SEVERAL_CELLS.search(text):
+            return "expected a JSON object, found what looks like CSV. If it is, name the file so that it ends in .csv."
         return f"expected a JSON object, found text that is not JSON: {error.msg} at column {error.colno}. Correct the line."
     except ValueError:
         return "expected a JSON object, found a number with thousands of digits. Send it as text, or null if it isn't known."
     except RecursionError:
         return "expected a JSON object, found one that is nested too deeply to read. Flatten it."
     return row if isinstance(row, dict) else f"expected a JSON object, found {text.strip()[:60]}"
+
+
+def _other_text(text: str) -> str:
+    """What a text is that the JSON parser would not describe, and what to do; empty: the parser may try it."""
+    if not text.isascii() and _is_not_utf8(text):
+        return "expected UTF-8 text, found other bytes. Convert the file."
+    if text.startswith("\ufeff"):
+        return "expected a JSON object, found a UTF-8 byte-order mark before it: send events without it."
+    return _spread(text)
 
 
 def csv_lines(file: IO[str], definition: Any) -> Iterator[Line]:

@@ -170,11 +170,21 @@ def _parsed(name: str | None, arguments: Sequence[str]) -> argparse.Namespace:
         near = meant(name, list(COMMANDS)) or " `millstream --help` lists all commands."
         parser.error(f"there is no command {name!r}.{near}")
     args, unknown = parser.parse_known_args(arguments)
+    unknown = _without_optional(args, unknown)
     if unknown:
         options = [option for action in args.parser._actions for option in action.option_strings]
         nearest = [meant(word.partition("=")[0], options) for word in unknown if word.startswith("-")]
         args.parser.error(f"unknown arguments: {' '.join(unknown)}{''.join(f'.{each}' for each in nearest if each)}")
     return args
+
+
+def _without_optional(args: argparse.Namespace, unknown: list[str]) -> list[str]:
+    """Take an argument that may be missing, such as FILE, from the unknown ones: argparse doesn't find it behind an option."""
+    for action in args.parser._actions:
+        is_missing = not action.option_strings and action.nargs == "?" and getattr(args, action.dest) == action.default
+        if is_missing and len(unknown) == 1 and not unknown[0].startswith("-"):
+            setattr(args, action.dest, action.type(unknown.pop()) if callable(action.type) else unknown.pop())
+    return unknown
 
 
 def _with_pipeline(message: str, args: argparse.Namespace) -> str:

@@ -65,7 +65,10 @@ def _late(labels: Labels, rows: Sequence[dict[str, Any]]) -> str:
     """Says how many labels came too late, and what to do; empty if none did."""
     late = sum(row["late_labels"] or 0 for row in rows)
     came = "1 label came after its window" if late == 1 else f"{late:,} labels came after their windows"
-    return f"{came} had closed. If that is usual, write a longer `labels.wait`, now {labels.wait:g} s" if late else ""
+    if not late:
+        return ""
+    advice = f"If that is usual, write a longer `labels.wait`, now {labels.wait:g} s"
+    return f"{came} had closed, not counting windows that are deleted. {advice}"
 
 
 def _missing_for_auc(pipeline: Pipeline, rows: Sequence[dict[str, Any]]) -> str:

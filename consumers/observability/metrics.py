@@ -175,7 +175,8 @@ MISSING_INCLUDED = Metric(
 MISSING_VALUES = Metric(
     "millstream_missing_values_total",
     "counter",
-    "Events in which a field was absent or null, so that the model got the field's `missing`.",
+    "Events in which a field was absent or null, so that the model got the field's `missing`. Events that are read again "
+    "count again.",
     ("model", "field"),
 )
 UNKNOWN_VALUES = Metric(

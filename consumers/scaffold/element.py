@@ -116,6 +116,8 @@ def doubts(one: Found, dtype: str, *, is_category: bool) -> Iterator[str]:
         return
     if dtype == "float32" and any(isinstance(value, int) and float(np.float32(value)) != value for value in one.values):
         yield "float32 doesn't hold all of its whole numbers exactly, so it may be an ID rather than a feature"
+    if dtype != "string" and not is_category and (version := like_a_version(one)):
+        yield f"its texts are read as numbers, such as {version!r} as {float(version):g}; for versions, write {one.as_category}"
     if one.time_format and one.is_numeric:
         yield f"its values look like times: `time: {one.time_format}, as: hour` makes the hour of each"
     if one.differing and is_category:
@@ -126,6 +128,15 @@ def doubts(one: Found, dtype: str, *, is_category: bool) -> Iterator[str]:
         yield differing_times(one) if dtype != "string" and one.time_format == "iso8601" else differing(one)
     if dtype != "string":
         yield from malformed(one)
+
+
+def like_a_version(one: Found) -> str:
+    """A text such as 1.10 beside 1.2: numbers have no last zeros, or all as many digits behind the point. Empty: none."""
+    if not one.is_numeric_text or one.time_format:
+        return ""
+    broken = sorted(text for text in {*one.values} - {*one.malformed} if "." in text)
+    digits = {len(text.partition(".")[2]) for text in broken}
+    return next((text for text in broken if text.endswith("0")), "") if len(digits) > 1 else ""
 
 
 def malformed(one: Found) -> Iterator[str]:

@@ -170,12 +170,15 @@ def _padded_list(entry: ModelInput, found: Mapping[str, Found], events: int) -> 
         return None
     lists = [one for one in found.values() if one.is_list and _items_fit(one, entry.dtype) and one.lengths]
     lists = [one for one in lists if 1 < max(one.lengths) <= width]
-    named = _named(entry.tensor, lists) or (lists[0] if len(lists) == 1 and max(lists[0].lengths) >= fields else None)
+    named = _named(entry.tensor, lists)
+    if named is None and len(lists) == 1 and (longest := max(lists[0].lengths)) >= fields:
+        # Few elements that no list of the sample fills may well be single fields, of which the sample lacks some.
+        named = lists[0] if longest == width or width > fields + MAX_OPEN else None
     if named is None:
         return None
-    longest = counted(max(named.lengths), "item")
+    of_sample = counted(max(named.lengths), "item")
     reasons = [
-        f"the model takes {width:,} items, and the longest list of the sample has {longest}: zeros stand behind them. For a "
+        f"the model takes {width:,} items, and the longest list of the sample has {of_sample}: zeros stand behind them. For a "
         f"model with a mask, write `max_length: {width}` in place of `shape` and `pad`, `mask: true` at its input, and "
         f"`length_buckets: [{width}]` at the end of this file"
     ]

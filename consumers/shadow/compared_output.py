@@ -13,11 +13,12 @@ from millstream.inference.errors import ModelRejected
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.interface import Tensors
 from millstream.inference.repository import ModelVersion
-from millstream.inference.signature import blank
+from millstream.inference.signature import blank, class_name
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.comparisons import compared_output
-from millstream.schemas.wording import meant
+from millstream.schemas.wording import first_of, meant
 
+MAX_NAMED = 5  # classes that a message names
 _CHANGE = "To compare another one, write `comparison: {output: NAME}` into the pipeline file."
 
 
@@ -73,6 +74,8 @@ def check_compared_answers(pipeline: Pipeline, models: Sequence[ModelVersion], a
         if output is not None:
             _check_item(pipeline, models[0], output, answers[0])
     chosen = compared_output(section.output, events[0], events[-1], item=section.item)
+    if section.output is None and section.task == "classification":
+        _refuse_class(pipeline, models[0], chosen)
     return _said(pipeline, chosen, events[0])
 
 
@@ -171,6 +174,25 @@ def _class_figures(classes: Classes, has_probabilities: bool) -> str:
     if not classes.probabilities:
         return f"the class. There are more than {MAX_PROBABILITIES} classes, so there is accuracy, but no log loss"
     return "the class, and the probability of each class"
+
+
+def _refuse_class(pipeline: Pipeline, model: ModelVersion, chosen: str | None) -> None:
+    """Refuse the probability of a class that nobody named: only the user knows for which class a label of 1 stands."""
+    several = (output for output in model.signature.outputs if len(output.classes) > 1)
+    scored = next((each for each in several if chosen in [class_name(each.name, of) for of in each.classes]), None)
+    if scored is None:
+        return
+    classes, one = first_of(scored.classes, MAX_NAMED), class_name(scored.name, scored.classes[1])
+    if len(scored.classes) > 2:
+        raise PlanError(
+            f"{pipeline.at('comparison', 'task')}: expected `task: multiclass`, because {model.place} has the classes {classes}; "
+            f"found `classification`, which compares the probability of one class with labels of 1 and 0. Write `comparison: "
+            f"{{task: multiclass}}`; or, to compare a single class, name its output: `comparison: {{output: {one}}}`."
+        )
+    raise PlanError(
+        f"{pipeline.at('comparison', 'output')}: expected the output of the class that a label of 1 stands for, found none; "
+        f"{model.place} has the classes {classes}. Write for example `comparison: {{output: {one}}}`."
+    )
 
 
 def _check_item(pipeline: Pipeline, model: ModelVersion, output: str, answer: Tensors) -> None:

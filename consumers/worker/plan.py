@@ -406,7 +406,8 @@ def check_answers(plan: Plan) -> Tensors | ModelRejected:
     """
     found = check_outputs(plan.model, plan.executor)
     # A shadow stops no worker, so only `millstream check` asks them.
-    if plan.shadows and not isinstance(found, ModelRejected):
+    is_judged = plan.shadows or (plan.pipeline.rollout is not None and plan.pipeline.labels is not None)
+    if is_judged and not isinstance(found, ModelRejected):
         from millstream.consumers.shadow.compared_output import check_compared_answers  # noqa: PLC0415
 
         check_compared_answers(plan.pipeline, [plan.model], [found])

@@ -454,7 +454,11 @@ MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     ),
     "label a list": (
         in_pipeline("labels", topic="t", schema="vector-event", event_id="id", value="x"),
-        ["pipeline.yaml:LINE: labels.value: expected true or false, or 1 or 0, and field `x`", "Name another field"],
+        [
+            "pipeline.yaml:LINE: labels.value: expected true or false, or 1 or 0 (",
+            ", and field `x` of schema",
+            "Name another field",
+        ],
     ),
     "no output with the comparison's name": (
         shadow_that_answers("score", output="probability"),

@@ -146,3 +146,13 @@ def test_former_verbose_of_run_still_works_with_a_warning(capsys: pytest.Capture
     assert args.log_level == "info"
     assert "--verbose is now --log-level info" in capsys.readouterr().err
     assert cli.command_line(["run"]).parse_args(["run", "p"]).log_level == "warning"
+
+
+def test_file_behind_an_option_is_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline = str(tmp_path / "no.yaml")
+    for arguments in (["--topic", "labels", "a.jsonl"], ["a.jsonl", "--topic", "labels"]):
+        assert cli.run(["produce", pipeline, *arguments]) == 1
+        assert "no.yaml" in capsys.readouterr().err  # the arguments are good, and the pipeline file is missing
+    with pytest.raises(SystemExit):
+        cli.run(["produce", pipeline, "a.jsonl", "--topic", "labels", "b.jsonl"])
+    assert "unknown arguments: b.jsonl" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import re
@@ -1312,6 +1313,38 @@ def unsure(folder: Path, inputs: Sequence[tuple[str, int, Sequence[int | str]]],
 
 
 ZIP_CODES = ("10115", "80331", "01067", "50667")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (gzip.compress(b'{"a": 1}\n'), "expected UTF-8 text, found a file that is compressed with gzip. Unpack it"),
+        ('{"a": 1}\n'.encode("utf-16"), "expected UTF-8 text, found UTF-16. Convert it: iconv -f UTF-16 -t UTF-8"),
+        (
+            b"id,amount\n1,2.5\n",
+            ":1: expected a JSON object, found what looks like CSV. If it is, name the file so that",
+        ),
+        (b'\xef\xbb\xbf\xef\xbb\xbf{"a": 1}\n', ":1: expected a JSON object, found a UTF-8 byte-order mark before it"),
+    ],
+    ids=["gzip", "UTF-16", "CSV", "byte-order mark"],
+)
+def test_file_of_another_form_is_told_as_that(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, said: str
+) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(content)
+    given = model(tmp_path / "m.onnx", [("a", TensorProto.FLOAT, [1])])
+    assert cli.run(["init", str(tmp_path / "new"), "--model", str(given), "--sample", str(file)]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_texts_that_look_like_versions_are_doubted_as_numbers(tmp_path: Path) -> None:
+    events = [{"firmware": text, "price": f"{number}.50"} for number, text in enumerate(["1.2", "1.10", "2.0"])]
+    file = model(tmp_path / "m.onnx", [("firmware", TensorProto.FLOAT, [1]), ("price", TensorProto.FLOAT, [1])])
+    made(tmp_path / "new", "--model", file, "--sample", write_events(tmp_path, events))
+    config = (tmp_path / "new/models/new/1/config.yaml").read_text()
+    assert "GUESS: its texts are read as numbers, such as '1.10' as 1.1; for versions, write {field: " in config
+    assert "- {field: price, type: text}\n" in config
 
 
 @pytest.mark.parametrize("first", [0, 3])  # with a code that begins with 0 and without one

@@ -28,7 +28,7 @@ NO_FIGURE: dict[str, Any] = {"auc_difference": None, "auc_difference_error": Non
         ),
         (
             {"labelled": 0, "paired": 0, "late_labels": 7},
-            "none of the 100 compared events has a label that counts: 7 labels came after their windows had closed",
+            "none of the 100 compared events has a label that counts: 7 labels came after their windows had closed, ",
         ),
         ({"paired": 0}, "100 events have a label, but no score of both models. `millstream check "),
         ({"positives": 0}, "the labels of all 100 paired events are false. The AUC needs some that are true, too"),
@@ -46,7 +46,8 @@ def test_what_is_missing_is_said_with_what_to_do(tmp_path: Path, row: dict[str, 
     rows = [{**ROW, **NO_FIGURE, **row}]
     found = conclusion(pipeline, "version 2 (candidate)", rows, verdict(rows, "classification"))
     assert found.startswith("version 2 (candidate): not decided yet: ")
-    expected = said.replace("its `late` is", "its `id` is an event's ID and its `late` is true or false, or 1 or 0")
+    label = "true or false, or 1 or 0 (for classes, write `comparison: {task: multiclass}`)"
+    expected = said.replace("its `late` is", f"its `id` is an event's ID and its `late` is {label}")
     assert expected in found
 
 
@@ -59,7 +60,11 @@ def test_labels_that_came_too_late_are_told_behind_the_verdict(tmp_path: Path) -
     pipeline = load(tmp_path, f"{SMALL}shadows: [{{version: 2}}]\n{LABELS}")
     for late, said in (
         (0, ""),
-        (1, "1 label came after its window had closed. If that is usual, write a longer `labels.wait`"),
+        (
+            1,
+            "1 label came after its window had closed, not counting windows that are deleted. If that is usual, write a longer "
+            "`labels.wait`",
+        ),
     ):
         rows = [{**ROW, "late_labels": late}]
         found = conclusion(pipeline, "version 2", rows, verdict(rows, "classification"))

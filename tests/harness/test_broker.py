@@ -163,7 +163,7 @@ def _told_address(command: subprocess.Popen[str]) -> str:
     """The address that `millstream broker` prints once Kafka answers."""
     assert command.stdout is not None
     assert command.stdout.readline() in {f"{STARTING}\n", f"{FETCHING}\n"}
-    found = re.match(r"Apache Kafka runs on (\S+)\. ", command.stdout.readline())
+    found = re.match(r"Apache Kafka [\d.]+ runs on (\S+)\. ", command.stdout.readline())
     assert found is not None
     return found[1]
 

@@ -55,6 +55,29 @@ def checked(folder: Path, answer: dict[str, Any], **section: object) -> str:
     return check_compared_answers(comparing(folder, **section), [model, model], [arrays, arrays])
 
 
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        (
+            PETS,
+            r"expected `task: multiclass`, because .* has the classes bird, cat, dog; .*: `comparison: {output: p.cat}`",
+        ),
+        (
+            ["ham", "spam"],
+            r"of the class that a label of 1 stands for, found none; .* ham, spam\. .* {output: p.spam}`",
+        ),
+    ],
+)
+def test_probability_of_a_class_that_nobody_named_is_refused(tmp_path: Path, classes: list[str], said: str) -> None:
+    config = f"inputs: [{{tensor: x, fields: [a], dtype: float32}}]\noutputs: [{{tensor: p, classes: {json.dumps(classes)}}}]\n"
+    model = predicting(tmp_path, "return {}", config=config)
+    answer = {f"p.{name}": np.zeros(1, np.float32) for name in classes}
+    with pytest.raises(PlanError, match=said):
+        check_compared_answers(comparing(tmp_path), [model, model], [answer, answer])
+    named = comparing(tmp_path, output=f"p.{classes[1]}")
+    assert check_compared_answers(named, [model, model], [answer, answer]).startswith(f"output `p.{classes[1]}`. ")
+
+
 def test_class_beside_its_probabilities_is_told_with_how_to_compare_these(tmp_path: Path) -> None:
     said = checked(tmp_path, {"label": [1], "probabilities": [[0.25, 0.75]]})
     assert said.startswith("output `label`. It is a whole number, so the AUC knows no probabilities.")
