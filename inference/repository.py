@@ -290,6 +290,12 @@ def versions_in(folder: Path, progress: Progress | None = None) -> list[int]:
     return sorted(number for number in numbers if number is not None)
 
 
+def no_versions_in(folder: Path) -> list[str]:
+    """The folders that look like versions, but have leading zeros or too large a number. Nothing reads them. Raises OSError."""
+    names = folders_in(folder, Progress())
+    return sorted(name for name in names if name.isdecimal() and version_number(name) is None)
+
+
 def _chosen(folder: Path, name: str, version: int | None, named_at: str, advice: str) -> int:
     """The number of the version that is named, or of the only one."""
     versions = versions_in(folder)

@@ -76,7 +76,8 @@ def _without(client: Mapping[str, str], left_out: str) -> dict[str, str]:
 def _refusal(client: Mapping[str, str], pipeline: Pipeline) -> str | None:
     """librdkafka's message if it refuses these properties together with a worker's own; None: it accepts them."""
     tried = {name: value for name, value in client.items() if (name, value.lower()) != _FETCHES_TOKEN}
-    producing: dict[str, Any] = {"enable.idempotence": True}
+    # The shortest that any of our producers sets: `linger.ms` must be below it.
+    producing: dict[str, Any] = {"enable.idempotence": True, "message.timeout.ms": TRANSACTION_TIMEOUT_MS}
     if pipeline.delivery == "exactly_once":
         producing |= {"transactional.id": "trial", "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
     quiet = {"log_level": 0}  # even if `debug` is set

@@ -17,6 +17,8 @@ from millstream.consumers.cli.say import say
 from millstream.consumers.control.topic import open_reader, require_control_topic, require_known
 from millstream.consumers.decode.named_fields import check_labels, schema_of
 from millstream.consumers.errors import NEEDS_CHANGE, WorkerError
+from millstream.consumers.models.loadable import refuse_unloadable
+from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.problems import Problems
 from millstream.consumers.scaffold.expected_config import expected_config
 from millstream.consumers.scaffold.inspection import look_at
@@ -35,8 +37,9 @@ from millstream.inference.combined.version import CombinedVersion
 from millstream.inference.errors import ExecutorUnavailable, ModelRejected
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.interface import Tensors
-from millstream.inference.repository import CONFIG_FILE, ModelVersion
+from millstream.inference.repository import CONFIG_FILE, ModelVersion, no_versions_in
 from millstream.inference.signature import TensorInput, TensorOutput, blank, class_name, scores_name
+from millstream.inference.version_number import LARGEST_VERSION
 from millstream.pipeline.comparison_sections import Shadow as ShadowSection
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.avro.types import kind_of, nullable, record_tree
@@ -45,11 +48,12 @@ from millstream.schemas.errors import SchemaError
 from millstream.schemas.lookup_columns import looked_up
 from millstream.schemas.paths import Step, parse_path, text_of
 from millstream.schemas.store import AvroType
+from millstream.schemas.wording import first_of
 from millstream.schemas.yaml_file import advice_on_ending
 from millstream.topics.admin import Admin, cleanup_policy, is_embedded, no_settings, require
 from millstream.topics.permissions import needed_by_worker, require_permissions
 
-MAX_NAMES = 3  # classes of an output that are named
+MAX_NAMES = 3  # classes of an output, or folders, that are named
 _INPUTS = re.compile(rb"^(\{\s*)?[\"']?inputs[\"']?\s*:", re.MULTILINE)
 
 
@@ -202,13 +206,19 @@ def _record_notes(pipeline: Pipeline) -> Sequence[str]:
     """Where the rollout's record says something else than the pipeline file.
 
     Raises:
-        ControlTopicError, PlanError: a worker would not start with this record.
+        ControlTopicError, PlanError, ModelConfigError: a worker would not start with this record.
+        SourceUnavailable: the model repository is away.
     """
     with open_reader(pipeline, open_store(pipeline)) as reader:
         reader.read_to_end()
         require_known(reader, pipeline)
-        with_baseline(pipeline, reader.record)
-        record = reader.record
+        answering, record = with_baseline(pipeline, reader.record), reader.record
+    if answering.wanted_version != pipeline.wanted_version:  # this command has not loaded it yet
+        models = PipelineModels(answering)
+        try:
+            refuse_unloadable(answering, models.primary())
+        finally:
+            models.release()
     with suppress(ModuleNotFoundError):  # SciPy is an extra, and `_rollout_lines` says how to get it
         from millstream.consumers.cli.rollout_words import file_notes  # noqa: PLC0415
 
@@ -332,10 +342,21 @@ def _resolved(plan: Plan) -> Iterator[str]:
     if pipeline.models is None:
         if isinstance(wanted := pipeline.wanted_version, str):
             yield f"{wanted} is version {models.fetch_primary().version} now; running workers follow it"
+            yield from _ignored(pipeline)
         return
     for place, named in pipeline.models.members.items():
         if isinstance(named.version, str):
             yield f"{named.version} of {named.name} is version {models.fetch_member(named, place).version} now"
+
+
+def _ignored(pipeline: Pipeline) -> Iterator[str]:
+    """Folders beside the versions that their owner may take for versions."""
+    where = pipeline.model.repository
+    names = no_versions_in(where / pipeline.model.name) if isinstance(where, Path) else []
+    if names:
+        yield (
+            f"ignored: {first_of(names, MAX_NAMES)}. A version is a number from 1 to {LARGEST_VERSION:,} without zeros in front"
+        )
 
 
 def _members(plan: Plan) -> Sequence[ModelVersion]:

@@ -164,7 +164,7 @@ def _included(pipeline: Pipeline, path: str) -> str:
 def _on_included(field: str, given: str) -> str:
     """Which types of `output.include` take a value. `field`: as named there; `given`: the value's type."""
     key = _key(field)
-    only = {"text": "texts", "number": "numbers", "boolean": "true and false"}[given]
+    only = {"text": "texts", "number": "numbers (whole ones up to 2^63 - 1)", "boolean": "true and false"}[given]
     return (
         f"{field}: under `output.include`, `{key}: any` takes texts, numbers, and true and false, each as its text; "
         f"`{key}: {given}` takes only {only} (`millstream docs pipeline#output`)."

@@ -7,6 +7,7 @@ from typing import cast
 from millstream.consumers.cli.rollout_words import OTHER_INPUTS
 from millstream.consumers.control.errors import CommandRefusedError
 from millstream.consumers.control.topic import rollout_of
+from millstream.consumers.models.loadable import refuse_unloadable
 from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.rollout.changes import Entry, standing
 from millstream.consumers.rollout.declared import steps_of
@@ -29,7 +30,7 @@ def entry_of(pipeline: Pipeline, current: RolloutRecord | None, args: argparse.N
 
     Raises:
         CommandRefusedError: the strategy lacks something, or a version can't take part.
-        ModelConfigError: there is no such version, or its config.yaml is wrong.
+        ModelConfigError: there is no such version, its config.yaml is wrong, or its model can't be loaded.
         SourceUnavailable: the repository is away, and a version is not in the cache.
     """
     rollout = rollout_of(pipeline)
@@ -67,6 +68,7 @@ def _fitting(
         versions = [models.wanted(version) for version in wanted]
         for version in versions:
             _refuse_unfit(answers, version)
+            refuse_unloadable(pipeline, version)
         return answers, versions
     finally:
         models.release()

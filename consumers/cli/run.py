@@ -39,7 +39,9 @@ def run(args: argparse.Namespace) -> int:
                 f"so more than {partitions} workers have nothing to do"
             )
         prefix = args.instance_id_prefix or socket.gethostname()
-        local = LocalRun(pipeline, policy, screen, instance_id_prefix=prefix, debug=args.log_level == "debug")
+        local = LocalRun(
+            pipeline, policy, screen, environ=os.environ, instance_id_prefix=prefix, debug=args.log_level == "debug"
+        )
         stop_on_signals(local.stop, lambda _name: local.stop_at_once())
         return 0 if local.serve(host, args.metrics_port) else 1
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _LEAST_CLUSTERS: Final = 50  # before the design effect is known
 _MOST_CLUSTERED: Final = 10.0  # events that count as one
+_OR_EVENTS: Final = (
+    f", or more events of these: once more than {_MOST_CLUSTERED:g} of them count as one, this check is left out"
+)
 _SEVERAL: Final = 2.0  # events that count as one, from which on the number of keys matters
 _FEW_NEW: Final = 0.05  # of the keys
 _LEAST_MS: Final = 60_000  # of events, before hardly any new key among them means something
@@ -94,8 +97,8 @@ def _missing(ratio: Clusters, settings: StepSettings, rows: Rows) -> str:
     if nothing:
         return f"{told}. None of them is the candidate's: more keys or a larger share are needed"
     if not is_first:
-        return f"{told}: more keys are needed"
-    return f"{told}: about {about(keys.count * _times_more(ratio, together, events))} more keys are needed"
+        return f"{told}: more keys are needed{_OR_EVENTS}"
+    return f"{told}: about {about(keys.count * _times_more(ratio, together, events))} more keys are needed{_OR_EVENTS}"
 
 
 def _times_more(ratio: Clusters, together: float, events: float | None) -> float:

@@ -232,13 +232,15 @@ def commanded(
     """
     if not reason.strip():
         raise BadCommandError(f"{command}: expected a reason, found none: it is kept in the rollout's history")
-    if command not in (allowed := allowed_commands(progress)):
+    is_manual = not steps.shares
+    if is_manual and command in {"step", "approve"}:
+        raise BadCommandError(f"{command}: a manual rollout has no steps: set a share, or promote")
+    allowed = [name for name in allowed_commands(progress) if not (is_manual and name == "step")]
+    if command not in allowed:
         raise BadCommandError(
             f"{command}: the rollout of {progress.candidate} is {progress.state}, which allows "
             f"{listed_commands(progress.state, allowed)}"
         )
-    if command == "step" and not steps.shares:
-        raise BadCommandError("step: a manual rollout has no steps: set a share, or promote")
     match command:
         case "rollback":
             return Decision("rollback", reason, replace(progress, state="rolled_back", share=0))
@@ -254,7 +256,7 @@ def commanded(
             if share is None or not 0 <= share <= SLOTS:
                 raise BadCommandError(f"set: expected a share from 0 % to 100 %, found {percent(share or 0)}")
             # A person has chosen the share, so a person goes on. In a manual rollout, nobody else would.
-            after: State = "paused" if steps.shares else progress.state
+            after: State = progress.state if is_manual else "paused"
             return Decision("set", reason, progress.begun(progress.step, share, now, after))
     decision = _next_step(steps, progress, now, reason)
     return replace(decision, emergency=command == "step")

@@ -256,7 +256,7 @@ class Sink:
         return Rejection(
             TOO_LARGE_REASON,
             f"the prediction has {size} bytes with its key and headers, more than topic {self._outputs.prediction_topic} takes "
-            f"(max.message.bytes): raise that, then replay",
+            f"(max.message.bytes): raise that, restart the workers, then replay",
         )
 
     def _note_latencies(self) -> None:

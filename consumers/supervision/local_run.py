@@ -2,8 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry
 
@@ -13,6 +12,7 @@ from millstream.consumers.observability.lag_metrics import LagCollector, LagLook
 from millstream.consumers.observability.totals import Totals, total
 from millstream.consumers.supervision.autoscaler import Autoscaler, Fleet, Status
 from millstream.consumers.supervision.child import CommandProcess
+from millstream.consumers.supervision.file_change import FileChange
 from millstream.consumers.supervision.merged_metrics import MergedCollector, StatusCollector
 from millstream.consumers.supervision.reading import Reading, reading_of
 from millstream.consumers.supervision.run_screen import Screen
@@ -32,12 +32,20 @@ class LocalRun:
     """Connects the supervisor, the lag, the scaling decision, and the port for metrics and probes."""
 
     def __init__(
-        self, pipeline: Pipeline, policy: Policy, screen: Screen, *, instance_id_prefix: str, debug: bool = False
+        self,
+        pipeline: Pipeline,
+        policy: Policy,
+        screen: Screen,
+        *,
+        environ: Mapping[str, str],
+        instance_id_prefix: str,
+        debug: bool = False,
     ) -> None:
         """Args:
         pipeline: the pipeline to run.
         policy: the limits and targets of the scaling decision.
         screen: shows what happens.
+        environ: the environment variables that the pipeline file may name.
         instance_id_prefix: the workers' instance IDs are this prefix and a number.
         debug: whether the workers log at the level debug, not info.
         """
@@ -52,13 +60,14 @@ class LocalRun:
         self._ended = threading.Event()
         self._started = 0  # workers, with those that were restarted
         self._totals: list[Totals] = []  # of the workers that ended
-        self._file = _content(pipeline.path)  # that the last worker was started with
+        change = FileChange(pipeline, environ)
 
         def start(number: int) -> CommandProcess:
             instance_id = ("--instance-id", f"{instance_id_prefix}-{number}")  # a restarted worker keeps it
             level = ("--log-level", "debug") if debug else ()
             self._started += 1
-            self._note_change(number)
+            if (changed := change.said(number)) is not None:
+                screen.say(changed)
             return CommandProcess("work", pipeline.path, *instance_id, *level, log=lambda line: self._log(number, line))
 
         drain = pipeline.limits.drain_timeout + EXIT_TIMEOUT
@@ -138,15 +147,6 @@ class LocalRun:
             f"{self._pipeline.limits.drain_timeout:g} s (limits.drain_timeout). A second {self._stopped_by} stops them at once"
         )
 
-    def _note_change(self, number: int) -> None:
-        """Say that a worker is started with another pipeline file than the last one."""
-        before, self._file = self._file, _content(self._pipeline.path)
-        if self._file != before:
-            self._screen.say(
-                f"{self._pipeline.path.name} has changed: worker {number} starts with what it says now, and workers that run "
-                f"keep what it said. End this run and start it again, so that all have the same"
-            )
-
     def _read_workers(self) -> None:
         """Read each worker's metrics again and again. Runs in its own thread: a worker that hangs delays it by 1 s."""
         while not self._ended.wait(DECISION_INTERVAL / 2):
@@ -157,12 +157,13 @@ class LocalRun:
             }
 
     def _not_ready(self) -> str:
-        """What the first worker that isn't ready waits for; empty: no worker says so."""
+        """What the workers that aren't ready wait for; empty: no worker says so."""
+        waiting: dict[str, list[str]] = {}
         for number, worker in sorted(self._supervisor.workers().items()):
             reading = self._readings.get(number)
             if (reading is None or not reading.ready) and (said := worker.readiness()) is not None:
-                return f"worker {number}: {said.strip()}"
-        return ""
+                waiting.setdefault(said.strip(), []).append(f"worker {number}")
+        return "; ".join(f"{' and '.join(workers)}: {said}" for said, workers in waiting.items())
 
     def _log(self, number: int, line: str) -> None:
         if (totals := Totals.of_line(line)) is not None:
@@ -187,13 +188,6 @@ class LocalRun:
         registry.register(LagCollector(self._pipeline.name, self._pipeline.group_id, self._lag))
         registry.register(StatusCollector(self._pipeline.name, lambda: self._status, lambda: self._supervisor.restarts))
         return registry
-
-
-def _content(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError:  # the worker tells it
-        return b""
 
 
 class RunHealth(Health):

@@ -95,6 +95,18 @@ def test_version_that_an_alias_or_latest_names_is_told(
     assert told == ([expected] if isinstance(wanted, str) else [])
 
 
+def test_folders_that_look_like_versions_are_told_to_be_ignored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = vector_service(tmp_path, NOWHERE, with_topics=False)
+    in_pipeline("model", version="latest")(tmp_path)
+    for name in ("007", "20261129120000", "notes"):
+        (tmp_path / "models" / "vector" / name).mkdir()
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    ignored = "ignored: 007, 20261129120000. A version is a number from 1 to 2,147,483,647 without zeros in front"
+    assert f"version   {ignored}" in capsys.readouterr().out.splitlines()
+
+
 def test_highest_of_several_schemas_with_the_name_is_said_to_be_taken(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

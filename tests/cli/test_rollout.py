@@ -283,6 +283,16 @@ def test_start_refuses_what_cannot_run_and_changes_nothing(
     assert topic.rows == []
 
 
+def test_start_refuses_a_version_that_workers_could_not_load(
+    tmp_path: Path, topic: Topic, run: Callable[..., str]
+) -> None:
+    service = service_of(tmp_path)
+    model = tmp_path / "models" / NAME / "3" / "model.onnx"
+    model.write_bytes(model.read_bytes()[:300])  # a copy that is not complete
+    assert f"{model} can't be loaded" in run(service, "start", "3", *WHY, code=1)
+    assert topic.rows == []
+
+
 def test_command_may_name_the_revision_that_it_was_decided_on(
     tmp_path: Path, topic: Topic, run: Callable[..., str]
 ) -> None:

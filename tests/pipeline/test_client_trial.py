@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.pipeline.client_trial import client_refusals, membership
-from tests.pipeline.pipeline_files import SMALL, load
+from tests.pipeline.pipeline_files import SMALL, lines_of, load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,3 +32,13 @@ def test_a_rebalance_waits_for_a_workers_drain_and_the_client_accepts_the_time(
     pipeline = load(tmp_path, text)
     assert membership(pipeline)["max.poll.interval.ms"] == expected
     assert list(client_refusals(pipeline)) == []
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_linger_that_some_producer_of_a_worker_would_refuse_is_blamed(tmp_path: Path, delivery: str) -> None:
+    text = (
+        SMALL.replace("127.0.0.1:9092\n", "127.0.0.1:9092\n  client: {linger.ms: 60000}\n") + f"delivery: {delivery}\n"
+    )
+    [line] = lines_of(tmp_path, text)
+    assert "kafka.client.linger.ms: " in line
+    assert "must be greater than `linger.ms`" in line
