@@ -637,6 +637,10 @@ def test_commands_work_on_a_broker(
     capsys.readouterr()
     assert cli.run(["check", str(service.file)]) == 0
     assert told in capsys.readouterr().out
+    promoted = tmp_path / "models" / NAME / "3" / "model.onnx"
+    promoted.write_bytes(promoted.read_bytes()[:300])
+    assert cli.run(["check", str(service.file)]) == 1
+    assert f"{promoted} can't be loaded" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("topic")
