@@ -58,8 +58,8 @@ class InstanceId:
             self._file.close()
             raise InstanceIdTaken(
                 f"instance ID {name} of group {group} is taken by process {holder} on this machine. Give each worker an "
-                f"instance ID of its own: `millstream run` with --instance-id-prefix, `millstream work` with --instance-id, such "
-                f"as {name}-2. Without this option, `work` takes the next one that is free."
+                f"instance ID of its own: `millstream run` with --instance-id-prefix, `millstream work` with --instance-id "
+                f"{name}-2, for example. Without this option, `work` takes the next one that is free."
             ) from None
 
     def release(self) -> None:
