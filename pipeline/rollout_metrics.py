@@ -40,7 +40,21 @@ class Quality(Section):
         return self
 
 
-class Accuracy(Quality):
+class Bounded(Quality):
+    """A metric from 0 to 1."""
+
+    @field_validator("margin", "minimum_effect", "segment_margin")
+    @classmethod
+    def _below_one(cls, value: float | None) -> float | None:
+        """No difference of such a metric could breach a larger margin, or reach a larger effect."""
+        if value is not None and value >= 1:
+            raise ValueError(
+                f"expected less than 1, found the number {value:g}. It is a share: write 5 points as 0.05."
+            )
+        return value
+
+
+class Accuracy(Bounded):
     """The share of right answers."""
 
     margin: Margin = Field(
@@ -48,7 +62,7 @@ class Accuracy(Quality):
     )
 
 
-class Brier(Quality):
+class Brier(Bounded):
     """The mean squared error of a probability."""
 
     margin: Margin = Field(

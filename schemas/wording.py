@@ -93,6 +93,8 @@ def wrong_value(detail: ErrorDetails, expected_by_type: Mapping[str, str]) -> st
             expected = f"at least {context['ge']}"
         case "greater_than":
             expected = f"more than {context['gt']:g}"
+        case "less_than":
+            expected = f"less than {context['lt']:g}"
         case "less_than_equal":
             most = context["le"]
             expected = f"at most {most if isinstance(most, int) else format(most, 'g')}"

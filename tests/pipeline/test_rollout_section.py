@@ -105,6 +105,16 @@ def test_without_the_section_there_is_no_rollout(tmp_path: Path) -> None:
             "metrics: {absolute_error: {margin: 1}}",
             "expected `comparison.task: regression` beside it, found classification",
         ),
+        (
+            "metrics: {accuracy: {margin: 5}}",
+            "accuracy.margin: expected less than 1, found the number 5. It is a share: write",
+        ),
+        (
+            "metrics: {accuracy: {minimum_effect: 3}}",
+            "accuracy.minimum_effect: expected less than 1, found the number 3.",
+        ),
+        ("metrics: {brier: {segment_margin: 1}}", "brier.segment_margin: expected less than 1, found the number 1."),
+        ("metrics: {latency: {quantile: 1}}", "latency.quantile: expected less than 1, found the number 1"),
         ("metrics: {accuracy: {margin: 0}}", "rollout.metrics.accuracy: expected `margin` or `minimum_effect` above 0"),
         ("metrics: {latency: {at_most: 0.9}}", "rollout.metrics.latency.at_most: expected more than 1"),
         ("metrics: {acuracy: {}}", "rollout.metrics.acuracy: unknown key. Did you mean accuracy?"),
