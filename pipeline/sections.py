@@ -157,8 +157,8 @@ class Input(Section):
     event_id: Text | None = Field(
         None,
         description="Path of the field that identifies the event (`millstream docs models` explains paths), by which "
-        "readers and labels "
-        "find its prediction. Without it the id is `<topic>-<partition>-<offset>`.",
+        "readers and labels find its prediction. An empty text is an id, too. Without this option the id is "
+        "`<topic>-<partition>-<offset>`.",
     )
     event_time: Text | None = Field(
         None,
