@@ -290,9 +290,9 @@ def versions_in(folder: Path, progress: Progress | None = None) -> list[int]:
     return sorted(number for number in numbers if number is not None)
 
 
-def no_versions_in(folder: Path) -> list[str]:
+def no_versions_in(folder: Path, progress: Progress | None = None) -> list[str]:
     """The folders that look like versions, but have leading zeros or too large a number. Nothing reads them. Raises OSError."""
-    names = folders_in(folder, Progress())
+    names = folders_in(folder, progress or Progress())
     return sorted(name for name in names if name.isdecimal() and version_number(name) is None)
 
 

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -342,17 +343,17 @@ def _resolved(plan: Plan) -> Iterator[str]:
     if pipeline.models is None:
         if isinstance(wanted := pipeline.wanted_version, str):
             yield f"{wanted} is version {models.fetch_primary().version} now; running workers follow it"
-            yield from _ignored(pipeline)
+            yield from _ignored(models)
         return
     for place, named in pipeline.models.members.items():
         if isinstance(named.version, str):
             yield f"{named.version} of {named.name} is version {models.fetch_member(named, place).version} now"
 
 
-def _ignored(pipeline: Pipeline) -> Iterator[str]:
-    """Folders beside the versions that their owner may take for versions."""
-    where = pipeline.model.repository
-    names = no_versions_in(where / pipeline.model.name) if isinstance(where, Path) else []
+def _ignored(models: PipelineModels) -> Iterator[str]:
+    """Folders beside the versions that their owner may take for versions. Raises SourceUnavailable, ModelConfigError."""
+    where = models.pipeline.model.repository
+    names = models.source.read(partial(no_versions_in, where / models.name)) if isinstance(where, Path) else []
     if names:
         yield (
             f"ignored: {first_of(names, MAX_NAMES)}. A version is a number from 1 to {LARGEST_VERSION:,} without zeros in front"

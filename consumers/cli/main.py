@@ -183,7 +183,10 @@ def _without_optional(args: argparse.Namespace, unknown: list[str]) -> list[str]
     for action in args.parser._actions:
         is_missing = not action.option_strings and action.nargs == "?" and getattr(args, action.dest) == action.default
         if is_missing and len(unknown) == 1 and not unknown[0].startswith("-"):
-            setattr(args, action.dest, action.type(unknown.pop()) if callable(action.type) else unknown.pop())
+            try:
+                setattr(args, action.dest, args.parser._get_value(action, unknown.pop()))
+            except argparse.ArgumentError as error:
+                args.parser.error(str(error))
     return unknown
 
 

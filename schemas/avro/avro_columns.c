@@ -175,15 +175,13 @@ static int read_enum(reader *r, const step *s) {
 /* Whether no number is NaN or infinite: these have an exponent of ones only. The loops have no branch, so that the compiler makes
  * vector instructions of them. */
 static int all_finite(const char *numbers, int64_t count, int64_t kind) {
-  uint64_t found = 0;
-  if (kind == FLOAT) {
-    uint32_t ones = 0;
+  int found = 0;
+  if (kind == FLOAT)
     for (const uint32_t *each = (const uint32_t *)numbers, *end = each + count; each < end; each++)
-      ones |= (*each & 0x7F800000) == 0x7F800000;
-    return !ones;
-  }
-  for (const uint64_t *each = (const uint64_t *)numbers, *end = each + count; each < end; each++)
-    found |= (*each & 0x7FF0000000000000) == 0x7FF0000000000000;
+      found |= (*each & 0x7F800000) == 0x7F800000;
+  else
+    for (const uint64_t *each = (const uint64_t *)numbers, *end = each + count; each < end; each++)
+      found |= (*each & 0x7FF0000000000000) == 0x7FF0000000000000;
   return !found;
 }
 

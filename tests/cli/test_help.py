@@ -156,3 +156,12 @@ def test_file_behind_an_option_is_the_file(tmp_path: Path, capsys: pytest.Captur
     with pytest.raises(SystemExit):
         cli.run(["produce", pipeline, "a.jsonl", "--topic", "labels", "b.jsonl"])
     assert "unknown arguments: b.jsonl" in capsys.readouterr().err
+
+
+def test_wrong_version_behind_an_option_is_told_as_one_before_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline = str(tmp_path / "no.yaml")
+    before = refused(["rollout", "wait", pipeline, "v 3", "--timeout", "5s"], capsys)
+    assert "argument VERSION: " in before
+    assert refused(["rollout", "wait", pipeline, "--timeout", "5s", "v 3"], capsys) == before
