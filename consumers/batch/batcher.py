@@ -4,8 +4,11 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from millstream.consumers.events import BatchSlice, DecodedBatch, MicroBatch
 from millstream.consumers.flow.batch_window import BatchWindow
+from millstream.schemas.arrays import Ints
 
 NO_LIMIT = 1 << 62
 
@@ -79,10 +82,10 @@ class Batcher:
     def take(self, now: float, together: int = 1) -> MicroBatch | None:
         """The next batch that is due, or up to `together` full ones as one; None if none is due.
 
-        The bytes and the cost of batches that are taken together are no more than those that one may have.
+        Each of them is within the bytes and the cost that one may have.
         """
         if self._events >= self._limits.max_events:
-            return self._cut("size", now, max(min(self._full(), together), 1))
+            return self._cut("size", now, self._full(together))
         if self._bytes >= self._limits.max_bytes:
             return self._cut("bytes", now)
         if self._cost >= self._max_cost:
@@ -90,12 +93,20 @@ class Batcher:
         due = self.due()
         return self._cut("time", now) if due is not None and now >= due else None
 
-    def _full(self) -> int:
-        """How many full batches may be taken together: those of the first block, because they are views of its rows."""
+    def _full(self, most: int) -> int:
+        """How many full batches, up to `most`, may be taken together: those of the first block, as they are views of its rows."""
         if len(self._waiting) > 1:  # then topics have turns
             return 1
         (queue,) = self._waiting.values()
-        return (queue[0].last - queue[0].first) // self._limits.max_events
+        rows, size = queue[0], self._limits.max_events
+        most = min((rows.last - rows.first) // size, most)
+        if most <= 1:
+            return 1
+        lasts = rows.first + size * np.arange(1, most + 1)  # the event after each batch
+        fit = _parts_of(rows.block.ends, rows.block.good[lasts - 1] + 1, rows.start) <= self._limits.max_bytes
+        if rows.block.costs is not None:
+            fit &= _parts_of(rows.block.costs, lasts, rows.first) <= self._max_cost
+        return most if fit.all() else max(int(fit.argmin()), 1)
 
     def drain(self) -> MicroBatch | None:
         """The next batch, due or not; None if nothing waits."""
@@ -103,9 +114,11 @@ class Batcher:
 
     def _cut(self, reason: str, now: float | None, together: int = 1) -> MicroBatch:
         """Cut a batch, or this many full ones as one."""
-        most = self._limits.max_events * together
+        most, size, cost = (
+            limit * together for limit in (self._limits.max_events, self._limits.max_bytes, self._max_cost)
+        )
         parts: list[BatchSlice] = []
-        room = _Room(most, self._limits.max_bytes, self._max_cost)
+        room = _Room(most, size, cost)
         while self._waiting and not room.full:
             topic = min(self._waiting, key=self._served.__getitem__)
             queue = self._waiting[topic]
@@ -125,8 +138,8 @@ class Batcher:
         if now is not None:
             self._window.note_closed(now)
         self._events -= most - room.events
-        self._bytes -= self._limits.max_bytes - room.bytes
-        self._cost -= self._max_cost - room.cost
+        self._bytes -= size - room.bytes
+        self._cost -= cost - room.cost
         return MicroBatch(tuple(parts), reason, now)
 
     def _turn(self, topic: str, most: int) -> int:
@@ -177,6 +190,11 @@ def _split(rows: BatchSlice, room: _Room, turn: int) -> tuple[BatchSlice | None,
         BatchSlice(block, rows.start, stop, rows.first, middle),
         BatchSlice(block, stop, rows.stop, middle, rows.last),
     )
+
+
+def _parts_of(sums: Ints, stops: Ints, start: int) -> Ints:
+    """What running sums grow by in consecutive ranges: from `start` to the first stop, from there to the second one, etc."""
+    return np.diff(sums[stops - 1], prepend=sums[start - 1] if start else 0)
 
 
 def _stop_by_events(rows: BatchSlice, events: int) -> int:

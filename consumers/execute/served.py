@@ -17,7 +17,8 @@ from millstream.inference.model_id import ModelId
 from millstream.schemas.arrays import Ints
 from millstream.schemas.rollout_choices import RowChoices
 
-TOGETHER, TOGETHER_IN_ROLLOUT = 16, 4  # full batches
+# Full batches that run as one: with 256 events each, those of a whole block.
+TOGETHER, TOGETHER_IN_ROLLOUT = 24, 4
 
 
 class Begun(NamedTuple):

@@ -1,6 +1,6 @@
 from collections import Counter
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 import pytest
@@ -41,6 +41,18 @@ def blocks(draw: st.DrawFn) -> list[DecodedBatch]:
 def one_record(one: DecodedBatch, row: int) -> BatchSlice:
     first, last = np.searchsorted(one.good, [row, row + 1]).tolist()
     return BatchSlice(one, row, row + 1, first, last)
+
+
+def full_batches(rows: BatchSlice, size: int) -> list[BatchSlice]:
+    """Cut rows after each so many events, at the last one's record."""
+    starts = [
+        rows.start,
+        *(int(rows.block.good[last - 1]) + 1 for last in range(rows.first + size, rows.last + 1, size)),
+    ]
+    return [
+        BatchSlice(rows.block, start, stop, rows.first + at * size, rows.first + (at + 1) * size)
+        for at, (start, stop) in enumerate(pairwise(starts))
+    ]
 
 
 def batched(made: list[DecodedBatch], limits: Limits) -> list[tuple[MicroBatch, float]]:
@@ -334,7 +346,7 @@ def test_window_is_told_when_batches_close_and_not_of_those_that_are_drained() -
 
 @FEWER
 @given(blocks(), LIMITS, st.integers(2, 5))
-def test_batches_taken_together_are_whole_batches_of_one_block_within_the_limits_of_one(
+def test_batches_taken_together_are_whole_batches_of_one_block_each_within_the_limits(
     made: list[DecodedBatch], limits: Limits, together: int
 ) -> None:
     batcher = Batcher(limits)
@@ -345,9 +357,11 @@ def test_batches_taken_together_are_whole_batches_of_one_block_within_the_limits
         found += offsets(batch)
         if batch.events > limits.max_events:
             assert batch.events <= together * limits.max_events
-            assert batch.bytes <= limits.max_bytes
-            assert limits.max_cost is None or batch.cost <= limits.max_cost
-            assert len(batch.parts) == 1
+            assert batch.events % limits.max_events == 0
+            (rows,) = batch.parts
+            for full in full_batches(rows, limits.max_events):
+                assert full.bytes <= limits.max_bytes
+                assert limits.max_cost is None or full.cost <= limits.max_cost
     assert found == [offset for one in made for offset in one.offsets.tolist()]
 
 
@@ -359,6 +373,16 @@ def test_full_batches_of_a_block_are_taken_together() -> None:
     assert [batch and batch.events for batch in taken] == [4, 4, 8, None], (
         "6 = 4 + 2; the 2 run with 2 of the next block"
     )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "costs"), [([10] * 12, [1] * 12), ([10] * 7 + [11] * 5, None), ([1] * 12, [1] * 7 + [2] * 5)]
+)
+def test_batches_are_taken_together_up_to_one_that_exceeds_a_limit(sizes: list[int], costs: list[int] | None) -> None:
+    batcher = Batcher(Limits(4, 40, 1.0, max_cost=4))
+    batcher.add(block("e" * 12, 0, sizes=sizes, costs=costs, arrived=0.0))
+    taken = [batch.events for _ in range(2) if (batch := batcher.take(0.0, 3)) is not None]
+    assert taken == ([12] if sum(sizes) == 120 else [4, 3])
 
 
 def test_topics_that_wait_for_their_turns_get_one_batch_at_a_time() -> None:
