@@ -1,11 +1,16 @@
-"""The log of the Kafka clients: lines that alarm a reader without need are lowered."""
+"""The log of the Kafka clients: lines that alarm a reader without need are lowered, some are said in our words."""
 
 import logging
+import re
 
 SAID_BY_US = frozenset({"TXNERR", "FATAL", "ADDPARTS", "ADDOFFSETS", "FAIL", "REQTMOUT", "SESSTMOUT", "METADATAUPDATE"})
 """What these lines report, we log in our own words: an aborted transaction, a fenced worker, a broker that does not answer, lost
 partitions; or it matters to nobody: a partition that has no leader for a moment. What `FAIL` says, a client also passes to its
 `error_cb`."""
+
+_RESET = re.compile(
+    r"(\S+) \[(\d+)\]: offset reset \(at offset (\d+)\b.* to offset BEGINNING .*: Broker: Offset out of range"
+)
 
 
 def client_log(name: str) -> logging.Logger:
@@ -24,6 +29,13 @@ def _lower(record: logging.LogRecord) -> bool:
     elif kind == "GETPID" and text.endswith("retrying"):
         _set_level(record, logging.INFO)
         record.msg, record.args = f"the broker isn't ready for this producer yet, the client asks again: {text}", ()
+    elif reset := _RESET.search(text):
+        record.msg = (
+            "%s/%s: the broker no longer has offset %s, at which to read on: retention has deleted it, and maybe later ones. The "
+            "first record that is left comes next. Deleted events get no prediction (`millstream docs "
+            "runbook#millstreameventsdeletedunread`)"
+        )
+        record.args = reset.groups()
     return logging.getLogger(record.name).isEnabledFor(record.levelno)
 
 
