@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from millstream.inference.errors import ModelConfigError
+from millstream.schemas import git_lfs
 from millstream.schemas.wording import shown
 
+_STRICTLY = "Remove it. If events have it, too, write the entries as a list in config.yaml, in quotes."
 _AS_LIST = " If the empty text is an entry, write the entries as a list in config.yaml, with '' for it."
 
 Entries = str | Sequence[object]
@@ -22,7 +24,8 @@ def read_entries(given: Entries, folder: Path, place: str, *, empty_text: bool =
         empty_text: whether an entry of a list may be empty. In a file, it looks like a line that is empty by mistake.
 
     Raises:
-        ModelConfigError: the file can't be read, or an entry is empty, not a text, or there twice.
+        ModelConfigError: the file can't be read, an entry is empty, not a text, or there twice, or one of a file has white space
+            at an end, which nobody sees there.
     """
     if isinstance(given, str):
         return _checked(
@@ -68,7 +71,15 @@ def _lines(path: Path, place: str) -> list[str]:
         ) from None
     except OSError as error:
         raise ModelConfigError(f"{place}: {path} can't be read: {error.strerror}.") from None
+    if text.startswith(git_lfs.HEAD):
+        raise ModelConfigError(f"{place}: expected entries in {path}, found {git_lfs.FOUND}.")
     lines = [line.removesuffix("\r") for line in text.split("\n")]
+    for number, line in enumerate(lines, start=1):
+        if line != line.strip() and not line.isspace():
+            raise ModelConfigError(
+                f"{place}: expected entries without white space before or behind them, found {shown(line)} at line {number} of "
+                f"{path}. {_STRICTLY}"
+            )
     return lines if lines[-1] else lines[:-1]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from millstream.inference.executors.error_classification import line_of
+from millstream.schemas import git_lfs
 
 PICKLES: Final = (".pkl", ".pickle", ".joblib")
 CATBOOST: Final = ".cbm"
@@ -118,7 +119,7 @@ _DAMAGED: Final = ("INVALID_PROTOBUF", "Protobuf parsing failed", "Error parsing
 _HEADS: Final[tuple[tuple[Callable[[bytes], bool], str], ...]] = (
     (lambda head: not head, "the file is empty. Copy or export the model again."),
     (
-        lambda head: head.startswith(b"version https://git-lfs.github.com/spec/"),
+        lambda head: head.startswith(git_lfs.HEAD.encode()),
         "this is a pointer of Git LFS, not the model itself. Get the model: git lfs pull",
     ),
     (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from millstream.pipeline.errors import PipelineError, Problem
 from millstream.pipeline.missing_file import advice_on_missing
+from millstream.schemas import git_lfs
 from millstream.schemas.wording import Loc, shown
 from millstream.schemas.yaml_file import NodeReader, YamlError, composed, kind_of, text_of, typed
 
@@ -66,7 +67,8 @@ def read_document(path: Path, environ: Mapping[str, str]) -> Document:
         raise PipelineError(path, [Problem(message)]) from None
     problems = [Problem(*fault) for fault in reader.faults]
     if not isinstance(data, dict):
-        message = f"expected a mapping, such as `name: my-pipeline`, found {shown(data)}"
+        found = git_lfs.FOUND if str(data).startswith(git_lfs.HEAD) else shown(data)
+        message = f"expected a mapping, such as `name: my-pipeline`, found {found}"
         raise PipelineError(path, [*problems, Problem(message, root.start_mark.line + 1)])
     return Document(path, data, reader.lines, tuple(problems), frozenset(reader.broken))
 

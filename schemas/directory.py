@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from millstream.schemas import git_lfs
 from millstream.schemas.avro.limits import MAX_TEXT, definition_of
 from millstream.schemas.errors import BadSchemaError, SchemaUnavailable, UnknownSchema
 from millstream.schemas.store import LARGEST_ID, AvroType, Schema
@@ -122,7 +123,10 @@ def _load(path: Path) -> Schema:
             raise BadSchemaError(
                 f"{path}: expected a schema of at most {MAX_TEXT:,} characters, found more: shorten it"
             )
-        definition = definition_of(str(path), path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if text.startswith(git_lfs.HEAD):
+            raise BadSchemaError(f"{path}: expected an Avro schema, found {git_lfs.FOUND}")
+        definition = definition_of(str(path), text)
     except json.JSONDecodeError as error:
         raise BadSchemaError(
             f"{path}:{error.lineno}: expected JSON: {error.msg} at column {error.colno}: correct the file"

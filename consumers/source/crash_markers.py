@@ -168,12 +168,14 @@ class CrashMarkers:
     def mark(self, records: Records) -> None:
         """Count this worker's start in the partitions of which these are the first records, before they run.
 
-        It is not counted at the assignment: a worker that ends before it reads a partition has not failed there.
+        It is not counted at the assignment: a worker that ends before it reads a partition has not failed there. Nor is it
+        counted where the first record lies below the offset at which the partition began. If the topic was deleted and created anew, the
+        broker has forgotten this offset, and a commit would bring it back: nobody would read the new events below it.
         """
-        begun = self.unmarked.keys() & set(records.partitions)
-        if not begun:
+        begun = {p: first for p, first in records.firsts().items() if p in self.unmarked}
+        marks = {p: mark for p, first in begun.items() if (mark := self.unmarked.pop(p)).offset <= first}
+        if not marks:
             return
-        marks = {partition: self.unmarked.pop(partition) for partition in begun}
         self._counted |= marks  # also if the commit fails: the broker may have stored it
         try:
             self._consumer.commit(offsets=list(marks.values()), asynchronous=False)

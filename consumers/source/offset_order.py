@@ -58,8 +58,9 @@ class OffsetOrderCheck:
                 if own[0] <= last:
                     raise ReadBelowCommitted(
                         f"the Kafka client began {partition[0]}/{partition[1]} at offset {own[0]}, though everything below "
-                        f"{last + 1} is committed. This worker ends before an event is answered twice; a new one reads on from "
-                        f"the committed offsets. Where that repeats itself, the brokers have lost records: "
+                        f"{last + 1} was committed. This worker ends before an event is answered twice. A new one reads on from "
+                        f"the committed offsets, or from the beginning if the topic was deleted and created anew. Where that "
+                        f"repeats itself, the brokers have lost records: "
                         f"`millstream docs runbook#millstreamworkersrestarting`."
                     )
             if own[0] <= last or (own[1:] <= own[:-1]).any():

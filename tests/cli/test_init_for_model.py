@@ -1318,15 +1318,25 @@ ZIP_CODES = ("10115", "80331", "01067", "50667")
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (gzip.compress(b'{"a": 1}\n'), "expected UTF-8 text, found a file that is compressed with gzip. Unpack it"),
-        ('{"a": 1}\n'.encode("utf-16"), "expected UTF-8 text, found UTF-16. Convert it: iconv -f UTF-16 -t UTF-8"),
+        (
+            gzip.compress(b'{"a": 1}\n'),
+            "expected events as UTF-8 text, found a file that is compressed with gzip. Unpack",
+        ),
+        (
+            '{"a": 1}\n'.encode("utf-16"),
+            "expected events as UTF-8 text, found UTF-16. Convert it: iconv -f UTF-16 -t UTF-8",
+        ),
+        (
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\n",
+            "found a pointer of Git LFS, not the file itself. Get the file",
+        ),
         (
             b"id,amount\n1,2.5\n",
             ":1: expected a JSON object, found what looks like CSV. If it is, name the file so that",
         ),
         (b'\xef\xbb\xbf\xef\xbb\xbf{"a": 1}\n', ":1: expected a JSON object, found a UTF-8 byte-order mark before it"),
     ],
-    ids=["gzip", "UTF-16", "CSV", "byte-order mark"],
+    ids=["gzip", "UTF-16", "pointer", "CSV", "byte-order mark"],
 )
 def test_file_of_another_form_is_told_as_that(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, said: str

@@ -30,6 +30,9 @@ def signature_of(
     return load_version(repository, "late", fields=fields, mapped_at=lambda *loc: f"p.yaml:7: {dotted(loc)}").signature
 
 
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 12\n"
+
+
 def tensor_of(signature: Signature, dtype: Any, values: list[Any]) -> list[Any]:
     """The elements that the first field's values become."""
     path = signature.fields[0]
@@ -216,6 +219,14 @@ def test_path_with_brackets_inside_brackets_needs_quotes(tmp_path: Path, path: s
             r"vocabulary: expected an entry at line 2, found an empty text. If .* a list",
         ),
         (
+            "{field: f, vocabulary: blank.txt}",
+            r"vocabulary: expected entries without .*, found 'DE ' at line 1 of .*. Remove it. If",
+        ),
+        (
+            "{field: f, vocabulary: pointer.txt}",
+            r"vocabulary: expected entries in .*pointer.txt, found a pointer of Git LFS, not",
+        ),
+        (
             "{field: f, tokenizer: t.json}",
             r"fields\[0\].tokenizer: a tokenizer makes a list of token IDs: .* no `max_length`",
         ),
@@ -223,7 +234,13 @@ def test_path_with_brackets_inside_brackets_needs_quotes(tmp_path: Path, path: s
 )
 def test_wrong_option_of_a_field_is_told_with_its_place(tmp_path: Path, entry: str, says: str) -> None:
     with pytest.raises(ModelConfigError, match=says) as refused:
-        signature_of(tmp_path, f"{{tensor: x, fields: [{entry}], dtype: float32}}", gap="a\n\nb\n")
+        signature_of(
+            tmp_path,
+            f"{{tensor: x, fields: [{entry}], dtype: float32}}",
+            gap="a\n\nb\n",
+            blank="DE \r\nFR\n",
+            pointer=POINTER,
+        )
     assert str(refused.value).startswith(str(tmp_path / "late" / "1" / "config.yaml:2: inputs[0]"))
 
 

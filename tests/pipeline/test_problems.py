@@ -245,6 +245,7 @@ GROWING = b"a: &a [1]\n" + b"".join(
         (b"", "the file is empty."),
         (b"# only a comment\n", "the file is empty."),
         (b"- a\n- b\n", ":1: expected a mapping, such as `name: my-pipeline`, found a list"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "my-pipeline`, found a pointer of Git LFS, not the file"),
         (b"\n\nhello\n", ":3: expected a mapping, such as `name: my-pipeline`, found 'hello'"),
         (b"name: a\nkafka: [1\ngroup: b\n", ":2: not valid YAML at column 8: this bracket isn't closed. Add a comma or `]`."),
         (b"name: {env: ${A}}\n", "Put quotes around a ${NAME} that stands inside { } or [ ]."),

@@ -122,6 +122,11 @@ def test_id_that_no_schema_can_have_is_the_producers_fault(tmp_path: Path, schem
         ("0-flight.avsc", FLIGHT, "expected a file name <id>-<name>.avsc"),
         ("2147483648-flight.avsc", FLIGHT, "with an id from 1 to 2147483647"),
         ("1-flight.avsc", '{\n "type": record}', "1-flight.avsc:2: expected JSON"),
+        (
+            "1-flight.avsc",
+            "version https://git-lfs.github.com/spec/v1\n",
+            "expected an Avro schema, found a pointer of Git LFS",
+        ),
         ("1-flight.avsc", {"type": "record", "fields": []}, "expected an Avro schema: "),
         ("1-flight.avsc", {"type": "recrod", "name": "R", "fields": []}, "expected an Avro schema: "),
         ("1-flight.avsc", 5, "expected an Avro schema: "),

@@ -289,6 +289,16 @@ def test_start_is_cleared_where_only_the_answer_that_it_is_counted_got_lost() ->
     assert beginning.committed == {A: (4, ""), B: (2, said(1))}
 
 
+def test_start_is_not_counted_where_records_come_from_below_the_beginning() -> None:
+    """The topic was created anew: a commit would bring back an offset that the broker has forgotten."""
+    beginning = Beginning(a=(4, ""), b=(2, ""))
+    beginning.look(A, B)
+    del beginning.committed[A]
+    beginning.starts.mark(read((A, 0), (B, 2)))
+    beginning.starts.mark(read((A, 7)))
+    assert beginning.committed == {B: (2, said(1))}
+
+
 def test_confirmation_of_an_earlier_commit_says_nothing_about_a_mark() -> None:
     beginning = Beginning(a=(4, ""))
     beginning.look(A)

@@ -105,6 +105,6 @@ def test_nothing_comes_from_before_where_a_partition_was_to_begin() -> None:
     check(forward, [(place, 256)], {place: 2})  # rewound
     for epoch, offset in [(3, 255), (3, 0), (None, 0)]:
         with pytest.raises(
-            ReadBelowCommitted, match=f"began events/0 at offset {offset}, though everything below 256 is committed"
+            ReadBelowCommitted, match=f"began events/0 at offset {offset}, though everything below 256 was committed"
         ):
             check(forward, [(place, offset), (place, offset + 1)], {} if epoch is None else {place: epoch})

@@ -34,6 +34,6 @@ def test_worker_says_which_events_were_deleted_before_it_read_them(kafka: Broker
         service.wait_written(8)
         assert worker.stop() == 0
         assert (
-            f"{topic}/0: the broker no longer has offset 3, at which to read on: retention has deleted it" in worker.log
+            f"{topic}/0: the broker does not have offset 3, at which to read on: retention has deleted it" in worker.log
         )
     assert sorted(answered(service)) == sorted(f"e{number}" for number in (*range(3), *range(15, 20)))

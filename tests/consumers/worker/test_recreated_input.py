@@ -1,0 +1,45 @@
+"""An input topic that is deleted and created anew under a worker that has read nothing since its start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from tests.broker.clients import create_topic, wait_until
+from tests.consumers.processes import Worker
+from tests.consumers.python_service import answered, python_service, send
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.broker.choice import Broker
+
+pytestmark = pytest.mark.durable
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_events_of_the_new_topic_are_all_predicted(kafka: Broker, tmp_path: Path, delivery: str) -> None:
+    service = python_service(tmp_path, kafka, "return {'y': inputs['x'][:, 0]}", delivery=delivery)
+    (topic,) = service.inputs
+    send(service, range(20))
+    with Worker(service.file, "--until-idle") as worker:
+        assert worker.wait() == 0
+    with Worker(service.file) as idle:
+        idle.wait_ready()
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        admin.delete_topics([topic])[topic].result()
+        wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, 60, "the topic to go")
+        wait_until(lambda: not service.committed(), 60, "the group's offsets to go")
+        create_topic(kafka.bootstrap, topic, 4, {})
+        send(service, range(20, 30))
+        # It ends, or a rebalance at the deletion has made it begin anew.
+        wait_until(lambda: not idle.running or len(answered(service)) == 30, 90, "the worker to end or to go on")
+        if idle.running:
+            assert idle.stop() == 0
+        else:
+            assert f"{topic}/0 at offset 0" in idle.log
+    with Worker(service.file, "--until-idle") as successor:
+        assert successor.wait() == 0
+    assert sorted(answered(service)) == sorted(f"e{number}" for number in range(30))
