@@ -21,6 +21,8 @@ _OWN_PROPERTIES = {
     "bootstrap.servers": "write the addresses under `kafka.bootstrap`",
     "metadata.broker.list": "write the addresses under `kafka.bootstrap`",
     "group.id": "write `group:` at the top of the file",
+    "group.instance.id": "write `membership: {static: true}`, which gives each worker one of its own",
+    "group.protocol": "write `membership: {protocol: ...}`",
     "enable.auto.commit": _COMMITS,
     "auto.commit.enable": _COMMITS,
     "auto.commit.interval.ms": _COMMITS,
@@ -47,7 +49,15 @@ _RUNS_CODE = {
     "sasl.kerberos.kinit.cmd": "is a command for the shell. Leave it out: the client calls kinit with the principal and keytab. "
     "To renew tickets by other means, write `sasl.kerberos.min.time.before.relogin: 0`.",
 }
-_CODE_ONLY_PROPERTIES = {"opaque", "logger", "interceptors", "default.topic.config"}
+_CODE_ONLY_PROPERTIES = {
+    "opaque",
+    "logger",
+    "interceptors",
+    "default.topic.config",
+    "log_level",
+    "ssl_engine_callback_data",
+}
+_CALLBACK = re.compile(r"on_\w+|\w+_(cb|cmp)|ssl_(ca|key|certificate)")
 # librdkafka puts the Kerberos values into a shell command (kinit). OpenSSL treats a provider's name with a slash as the path of a
 # library; without a slash it searches its own folder.
 _SAFE_VALUES = {
@@ -77,8 +87,12 @@ def _free(name: str) -> str:
         raise ValueError(f"Millstream sets {name} itself: {_OWN_PROPERTIES[name]}.")
     if name in _RUNS_CODE:
         raise ValueError(f"a pipeline file may not run code, and {name} {_RUNS_CODE[name]}")
-    if "_" in name or name in _CODE_ONLY_PROPERTIES:
+    if _CALLBACK.fullmatch(name) or name in _CODE_ONLY_PROPERTIES:
         raise ValueError("only code can set this property, a file cannot. Leave it out.")
+    if "_" in name:
+        raise ValueError(
+            f"the Kafka client's properties have dots in their names, and no underscores. Write {name.replace('_', '.')}."
+        )
     return name
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -27,6 +28,9 @@ _LONGEST_MS = 86_400_000  # the longest `max.poll.interval.ms` that the client a
 _REJOIN_MS = (
     45_000  # what a member may take to join a rebalance, besides its drain; also the client's default session timeout
 )
+_BEGINS_AS_NUMBER = re.compile(r"\s*[+-]?\d")
+_NUMBER = re.compile(r"\s*[+-]?(0x[\da-fA-F]+|\d+(\.\d+)?)\s*")
+_INVALID = "Invalid value for configuration property"  # librdkafka's words
 # With this property, a client fetches its first token at once, and its `close` waits for the token.
 _FETCHES_TOKEN = ("sasl.oauthbearer.method", "oidc")
 
@@ -63,6 +67,14 @@ def client_refusals(pipeline: Pipeline) -> Iterator[tuple[str | None, str]]:
         client = _without(client, blamed)
 
 
+def numbers_with_units(client: Mapping[str, str]) -> Iterator[str]:
+    """Yield each property that takes a number, and has more than that: librdkafka ignores what follows, and takes 6s as 6 ms."""
+    for name, value in client.items():
+        is_more = _BEGINS_AS_NUMBER.match(value) and not _NUMBER.fullmatch(value)
+        if is_more and _INVALID in (_refused({name: "x"}) or ""):
+            yield name
+
+
 def _blamed(client: Mapping[str, str], said: str, pipeline: Pipeline) -> str | None:
     """The property that causes this message: without it, the message changes. The message's own names are tried first."""
     told_first = sorted(client, key=lambda name: name not in said and client[name] not in said)
@@ -80,10 +92,16 @@ def _refusal(client: Mapping[str, str], pipeline: Pipeline) -> str | None:
     producing: dict[str, Any] = {"enable.idempotence": True, "message.timeout.ms": TRANSACTION_TIMEOUT_MS}
     if pipeline.delivery == "exactly_once":
         producing |= {"transactional.id": "trial", "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
+    return _refused({**membership(pipeline), **tried}, {**tried, **producing})
+
+
+def _refused(consuming: Mapping[str, Any], producing: Mapping[str, Any] | None = None) -> str | None:
+    """librdkafka's message if it refuses to create a consumer, or a producer, with these properties; None: it doesn't."""
     quiet = {"log_level": 0}  # even if `debug` is set
     try:
-        Consumer({**membership(pipeline), **tried, "group.id": "trial", **quiet}).close()
-        Producer({**tried, **producing, **quiet}).close()
+        Consumer({**consuming, "group.id": "trial", **quiet}).close()
+        if producing is not None:
+            Producer({**producing, **quiet}).close()
     except KafkaException as error:
         said = " ".join(error.args[0].str().split())
         return said.removeprefix("Failed to create consumer: ").removeprefix("Failed to create producer: ")

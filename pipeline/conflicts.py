@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.pipeline.client_properties import unsafe_values
-from millstream.pipeline.client_trial import LONGEST_TRANSACTION_MS, TRANSACTION_TIMEOUT_MS, client_refusals
+from millstream.pipeline.client_trial import (
+    LONGEST_TRANSACTION_MS,
+    TRANSACTION_TIMEOUT_MS,
+    client_refusals,
+    numbers_with_units,
+)
 from millstream.pipeline.feature_store_conflicts import feature_store_conflicts
 from millstream.pipeline.repository import mlflow_url
 from millstream.pipeline.rollout_conflicts import rollout_conflicts
@@ -222,10 +227,29 @@ def _client_conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[
     client = {name: value.get_secret_value() for name, value in pipeline.kafka.client.items()}
     unsafe = list(unsafe_values(client))
     yield from ((("kafka", "client", name), message) for name, message in unsafe)
+    for number in numbers_with_units(client):
+        yield (
+            ("kafka", "client", number),
+            "expected a number alone, found more behind it: the Kafka client would ignore that. Write the number in the "
+            "property's unit, such as 6000 for 6 s where the name ends in .ms.",
+        )
     for name, said in () if unsafe else client_refusals(pipeline):
         place = ("kafka", "client") if name is None else ("kafka", "client", name)
-        told = "its message quotes a secret and is not shown" if _quotes_a_secret(said, client, document) else said
-        yield place, f"the Kafka client refuses it: {told.rstrip('.')}. Correct it, or leave it out."
+        yield place, _explained(name, said, client) or _as_said(said, client, document)
+
+
+def _explained(name: str | None, said: str, client: Mapping[str, str]) -> str:
+    """What to do about a refusal whose message says little; empty: it is another one."""
+    if "mechanism GSSAPI" in said and not client.keys() & {"sasl.mechanism", "sasl.mechanisms"}:
+        return "expected `sasl.mechanism` beside it, such as PLAIN, SCRAM-SHA-512 or OAUTHBEARER, found none. Write it."
+    if name is not None and name.endswith(".location") and not Path(client[name]).is_file():
+        return "expected the path of a file, found no file there. Check the path."
+    return ""
+
+
+def _as_said(said: str, client: Mapping[str, str], document: Document) -> str:
+    told = "its message quotes a secret and is not shown" if _quotes_a_secret(said, client, document) else said
+    return f"the Kafka client refuses it: {told.rstrip('.')}. Correct it, or leave it out."
 
 
 def _quotes_a_secret(said: str, client: Mapping[str, str], document: Document) -> bool:

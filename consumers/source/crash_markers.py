@@ -169,8 +169,8 @@ class CrashMarkers:
         """Count this worker's start in the partitions of which these are the first records, before they run.
 
         It is not counted at the assignment: a worker that ends before it reads a partition has not failed there. Nor is it
-        counted where the first record lies below the offset at which the partition began. If the topic was deleted and created anew, the
-        broker has forgotten this offset, and a commit would bring it back: nobody would read the new events below it.
+        counted where the first record lies below the offset at which the partition began. If the topic was deleted and created
+        anew, the broker has forgotten this offset, and a commit would bring it back: nobody would read the new events below it.
         """
         begun = {p: first for p, first in records.firsts().items() if p in self.unmarked}
         marks = {p: mark for p, first in begun.items() if (mark := self.unmarked.pop(p)).offset <= first}

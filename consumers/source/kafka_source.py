@@ -257,6 +257,9 @@ class Source:
             self._at_end.add(partition)
             return
         self._metrics.count(KAFKA_ERRORS, 1, error.name())
+        if error.code() == KafkaError._FATAL:  # such as a static member that another process has fenced
+            self._fatal = error
+            return
         if error.code() in FINAL_ERRORS:
             raise WorkerError(
                 FINAL_ERRORS[error.code()].format(topic=partition[0], error=error.str().removesuffix("."))
