@@ -21,6 +21,7 @@ from millstream.consumers.cli.usage.dead_letters import SELECTING
 from millstream.consumers.schema_store import open_store
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable, printable_json
+from millstream.schemas.json.repeated_keys import repeated_keys
 from millstream.schemas.store import SchemaStore
 from millstream.schemas.wire import looks_like_avro
 from millstream.schemas.wording import counted
@@ -47,6 +48,8 @@ MAX_LISTED_ROWS = 10_000  # rows of the table, which is held in memory until it 
 MAX_SHOWN_HEADERS = 20  # headers of one letter
 MAX_REASONS = 50  # reasons in the summary: forged letters may each have a different one
 ROW_BYTES = 16  # bytes in a row of a hex dump
+MAX_SHOWN_BYTES = 1024  # of a value that can't be decoded
+MAX_SHOWN_KEYS = 5  # of those that are there twice
 
 
 def run(args: argparse.Namespace) -> int:
@@ -173,6 +176,8 @@ def _show(stored: StoredLetter | NoLetter, pipeline: Pipeline, store: SchemaStor
     rows = [*lines.items(), *((f"header {name}", printable_json(text)) for name, text in headers[:MAX_SHOWN_HEADERS])]
     if len(headers) > MAX_SHOWN_HEADERS:
         rows.append(("headers", f"{len(headers) - MAX_SHOWN_HEADERS} more"))
+    if value is not None and pipeline.input.format == "json" and (repeated := repeated_keys(value)):
+        rows.append(("keys twice", f"{', '.join(repeated[:MAX_SHOWN_KEYS])}: the last one counts, and is shown"))
     rows.append(("value", "left out: see the error" if value is None else f"{len(value)} bytes"))
     for name, text in rows:
         print(f"{printable(name):<12} {printable(str(text))}")
@@ -204,10 +209,12 @@ def _why_unreadable(value: Any) -> str:
 
 def _hex(value: bytes) -> str:
     lines = []
-    for start in range(0, len(value), ROW_BYTES):
+    for start in range(0, min(len(value), MAX_SHOWN_BYTES), ROW_BYTES):
         piece = value[start : start + ROW_BYTES]
         text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in piece)
         lines.append(f"{start:08x}  {piece.hex(' '):<{3 * ROW_BYTES}} {text}")
+    if len(value) > MAX_SHOWN_BYTES:
+        lines.append(f"... {len(value) - MAX_SHOWN_BYTES:,} more bytes: --json writes all of them")
     return "\n".join(lines)
 
 

@@ -85,8 +85,7 @@ def run(arguments: Sequence[str]) -> int:
     logging.getLogger("kafka").addHandler(logging.NullHandler())
     try:
         code: int = args.run(args)
-        if sys.stdout is not None:  # the caller may have closed it
-            _flush(needed=name not in SUPERVISED)
+        _flush(needed=name not in SUPERVISED)
     except (WorkerError, InferenceError, PipelineError, SchemaError, TopicsError) as error:
         print(_with_pipeline(str(error), args), file=sys.stderr)
         return NEEDS_CHANGE if name in SUPERVISED and _needs_change(error) else FAILED

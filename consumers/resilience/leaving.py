@@ -24,6 +24,5 @@ def leave(code: int) -> None:
     if any(isinstance(thread, LibraryThread) for thread in threading.enumerate()):
         logging.shutdown()
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None:  # the caller may have closed it
-                stream.flush()
+            stream.flush()
         os._exit(code)

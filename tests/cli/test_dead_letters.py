@@ -331,6 +331,25 @@ def test_letter_of_an_event_whose_schema_differs_says_where_the_changes_of_schem
     assert "`millstream docs registry#when-schemas-change`" in shown
 
 
+def test_letter_shows_keys_that_are_there_twice(kafka: Broker, tmp_path: Path) -> None:
+    service = python_service(tmp_path, kafka, "return {'y': inputs['x']}", input={"format": "json", "event_id": "id"})
+    value = b'{"id": "a", "claim": {"x": 1, "y": 2}, "claim": {"id": "b"}, "list": [{"x": 1, "x": 2}]}'
+    write_letters(kafka.bootstrap, service.letters, [a_letter(value=value)])
+    shown = millstream_here("dead-letters", "show", service.file, "0@0").stdout
+    assert "\nkeys twice   x, claim: the last one counts, and is shown\n" in shown
+
+
+def test_large_value_that_is_not_decoded_is_shown_in_part(kafka: Broker, tmp_path: Path) -> None:
+    service = python_service(tmp_path, kafka, "return {'y': inputs['x']}", input={"format": "json", "event_id": "id"})
+    value = b"<" * 200_000
+    write_letters(kafka.bootstrap, service.letters, [a_letter(value=value)])
+    shown = millstream_here("dead-letters", "show", service.file, "0@0").stdout
+    assert len(shown.splitlines()) < 100
+    assert shown.endswith("... 198,976 more bytes: --json writes all of them\n")
+    (as_json,) = millstream_here("dead-letters", "show", service.file, "0@0", "--json").stdout.splitlines()
+    assert json.loads(as_json)["value_hex"] == value.hex()
+
+
 def test_letters_of_other_scripts_are_shown_as_they_are(kafka: Broker, tmp_path: Path) -> None:
     service = python_service(tmp_path, kafka, "return {'y': inputs['x']}", input={"format": "json", "event_id": "id"})
     value = '{"id": "a", "city": "Z\u00fcrich \u6771\u4eac \u202e"}'.encode()

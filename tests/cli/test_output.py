@@ -23,6 +23,21 @@ def ran(*arguments: str, output: str) -> tuple[int, str]:
 
 def test_closed_output_is_no_error() -> None:
     assert ran("options", output=">&-") == (0, "")
+    assert ran("docs", "running", output=">&-") == (0, "")
+
+
+def test_closed_input_is_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("name: p\n")
+    code, said = ran("predict", str(tmp_path / "p.yaml"), "-", output="<&-")
+    assert code == 1
+    assert "Traceback" not in said
+
+
+def test_closed_stderr_moves_no_message_to_stdout() -> None:
+    done = subprocess.run(
+        ["sh", "-c", '"$@" 2>&-', "sh", *MILLSTREAM, "no-such-command"], capture_output=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (2, b"", b"")
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
