@@ -1,7 +1,7 @@
 """Turns records into columns: event IDs, times and the model's tensors. Rejects records that can't be events, with reasons."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -18,14 +18,14 @@ from millstream.inference.executors.interface import Inputs, join_rows
 from millstream.inference.features import Features, to_tensors
 from millstream.inference.replaced import Replacements, Source, absent_in
 from millstream.inference.signature import Signature
-from millstream.schemas.arrays import Ints
+from millstream.schemas.arrays import Ints, Mask
 from millstream.schemas.column import Column, ListColumn, NumberColumn, StringColumn
 from millstream.schemas.decoded import Decoder, Part
 from millstream.schemas.errors import SchemaUnavailable
 from millstream.schemas.ids import ids_of, place_ids
 from millstream.schemas.packed import Packed, Texts
 from millstream.schemas.table import Table
-from millstream.schemas.times import LIKE_SECONDS, YEARS
+from millstream.schemas.times import LIKE_SECONDS, YEARS, in_calendar
 
 if TYPE_CHECKING:
     from millstream.inference.feature_store.lookup import Lookup
@@ -230,25 +230,25 @@ class BlockDecoder:
 
     def _with_times(self, part: Part, timestamps: Ints, rejected: dict[int, Rejection]) -> tuple[Part, Ints]:
         """The event times in ms. An event without one gets its record's timestamp; one with an invalid one is left out."""
-        table, rows = part
-        field = self._fields.event_time
+        field, stamps = self._fields.event_time, timestamps[part.rows]
+        odd = ~in_calendar(stamps, "milliseconds")
         if field is None:
-            return part, timestamps[rows]
-        column = table[field]
+            return _without(part, stamps, odd, lambda row: _of_record(stamps[row]), rejected)
+        column = part.table[field]
         times, wrong = event_times(column, self._fields.time_format)
         if not self._told_of_seconds and len(times) and self._fields.time_format == "milliseconds":
             self._look_for_seconds(field, int(times[0]))
         if column.valid is not None:
-            times, wrong = np.where(column.valid, times, timestamps[rows]), wrong & column.valid
-        if not wrong.any():
-            return part, times
-        for row in np.flatnonzero(wrong).tolist():
+            times, wrong = np.where(column.valid, times, stamps), np.where(column.valid, wrong, odd)
+
+        def why(row: int) -> str:
+            if column.valid is not None and not column.valid[row]:
+                return _of_record(stamps[row])
             is_text = isinstance(column, StringColumn)
             expected = ISO8601 if is_text else f"{self._fields.time_format} since 1970 {YEARS}"
-            rejected[int(rows[row])] = Rejection(
-                "unfit", f"field `{field}`, the event time: expected {expected}, found {shown(column, row)}"
-            )
-        return Part(table.take(np.flatnonzero(~wrong)), rows[~wrong]), times[~wrong]
+            return f"field `{field}`, the event time: expected {expected}, found {shown(column, row)}"
+
+        return _without(part, times, wrong, why, rejected)
 
     def _look_for_seconds(self, field: str, time: int) -> None:
         """Warn once if the time of an event looks like seconds. That of the first one suffices: producers have one unit."""
@@ -279,6 +279,23 @@ class BlockDecoder:
             invalid += stated is None
             deadlines[event] = min(int(deadlines[event]), NEVER if stated is None else stated)
         return deadlines, invalid
+
+
+def _without(
+    part: Part, times: Ints, wrong: Mask, why: Callable[[int], str], rejected: dict[int, Rejection]
+) -> tuple[Part, Ints]:
+    """The events and their times without the wrong ones, which become rejections."""
+    if not wrong.any():
+        return part, times
+    for row in np.flatnonzero(wrong).tolist():
+        rejected[int(part.rows[row])] = Rejection("unfit", why(row))
+    return Part(part.table.take(np.flatnonzero(~wrong)), part.rows[~wrong]), times[~wrong]
+
+
+def _of_record(timestamp: int) -> str:
+    return (
+        f"the record's timestamp, which is the event time: expected milliseconds since 1970 {YEARS}, found {timestamp}"
+    )
 
 
 def _together(parts: Sequence[_Events]) -> _Events:

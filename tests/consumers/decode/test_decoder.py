@@ -305,6 +305,19 @@ def test_event_with_another_thing_as_its_time_is_unfit(
     assert block.tensors["x"][:, 0].tolist() == [1.0, 3.0]
 
 
+@pytest.mark.parametrize("fields", [RECORD_FIELDS, EventFields(None, "at", "milliseconds")])
+@pytest.mark.parametrize("stamp", [LAST + 1, 2**63 - 1])
+def test_timestamp_of_a_record_beyond_the_calendar_is_no_event_time(fields: EventFields, stamp: int) -> None:
+    records = Records.of([MemoryRecord(row, b"1", stamp=(1, at)) for row, at in enumerate((-1, stamp, LAST))])
+    decoder = BlockDecoder(
+        NumberDecoder({"at": column(None, None, None, dtype="int64")}), fields, SIGNATURE, allow_nan=False
+    )
+    found = decoder.decode(FetchedBatch(records, EPOCHS, 0.0, 0))
+    why = f"the record's timestamp, which is the event time: expected milliseconds since 1970 (years 1 to 9999), found {stamp}"
+    assert found.rejected == {1: Rejection("unfit", why)}
+    assert found.event_times.tolist() == [-1, LAST]
+
+
 def test_age_of_a_field_is_counted_to_the_events_own_time() -> None:
     age = Conversion(Time("seconds", "age", whole=False))
     signature = Signature((TensorInput("age", ("born",), False, "float64", (1,), conversions=(age,)),), ())
