@@ -435,8 +435,17 @@ class Worker:
             self._source.close(self._ending.failure, lambda: not self._ending.at_once.is_set())
         for thread in self._threads:
             thread.join(0.0 if self._ending.at_once.is_set() else THREAD_JOIN_TIMEOUT)
-        if not any(thread.is_alive() for thread in self._threads):
-            self._models.close()
+        if not self._ending.at_once.is_set() and not any(thread.is_alive() for thread in self._threads):
+            self._close_models()
+
+    def _close_models(self) -> None:
+        closing = LibraryThread(self._models.close, "closing")
+        closing.start()
+        closing.join(patience := self._settings.drain_timeout)
+        if closing.is_alive():
+            log.warning(
+                "a model's close() has not come back within %g s (limits.drain_timeout): nothing waits for it", patience
+            )
 
     def _run_stage(self, run: Callable[[], None]) -> None:
         """Run a stage. An error in it ends the worker: `run` raises it."""

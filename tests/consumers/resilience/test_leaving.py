@@ -50,6 +50,25 @@ def test_process_without_such_a_thread_ends_as_usual() -> None:
     assert (ended.returncode, ended.stdout) == (0, "goes on\n"), ended.stderr
 
 
+@pytest.mark.process
+def test_thread_that_is_no_daemon_keeps_no_process_alive() -> None:
+    ended = run(
+        "import threading, time; from millstream.consumers.resilience import leaving; leaving.EXIT_TIMEOUT = 0.2; "
+        "threading.Thread(target=time.sleep, args=(50,), name='exporter').start(); print('drained'); leaving.leave(7)"
+    )
+    assert (ended.returncode, ended.stdout) == (7, "drained\n")
+    assert "Threads that it waits for: exporter. The process ends without them." in ended.stderr
+
+
+@pytest.mark.process
+def test_pool_of_threads_ends_with_the_process_as_usual() -> None:
+    ended = run(
+        "from concurrent.futures import ThreadPoolExecutor; from millstream.consumers.resilience import leaving; "
+        "pool = ThreadPoolExecutor(1); pool.submit(print, 'ran').result(); leaving.leave(7)"
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "ran\n", "")
+
+
 def run(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-P", "-c", program],
