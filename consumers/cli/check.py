@@ -58,12 +58,21 @@ MAX_NAMES = 3  # classes of an output, or folders, that are named
 _INPUTS = re.compile(rb"^(\{\s*)?[\"']?inputs[\"']?\s*:", re.MULTILINE)
 
 
+class _Lines(Console):
+    """Prints lines for as long as somebody reads them (`| head`). The check goes on in any case, for its exit code."""
+
+    def on_broken_pipe(self) -> None:
+        """Drop what follows; the base class then ends the process."""
+        with suppress(SystemExit):
+            super().on_broken_pipe()
+
+
 def run(args: argparse.Namespace) -> int:
     """Check all parts; returns 0 if a worker would start. It tells the problems of all parts together.
 
     Returns 3 if all is well but the model's server, which refuses each blank event.
     """
-    console = Console(highlight=False, soft_wrap=True)
+    console = _Lines(highlight=False, soft_wrap=True)
     pipeline = read_pipeline(args)
     console.print(f"pipeline  {pipeline.name} ({pipeline.path})", markup=False)
     problems = Problems()

@@ -16,7 +16,11 @@ def ran(*arguments: str, output: str) -> tuple[int, str]:
     """The exit code and stderr of a command line of the shell, whose stdout is `output`."""
     command = f'"$@" {output}'
     done = subprocess.run(
-        ["sh", "-c", command, "sh", *MILLSTREAM, *arguments], stderr=subprocess.PIPE, text=True, check=False, timeout=60
+        ["bash", "-c", command, "sh", *MILLSTREAM, *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=60,
     )
     return done.returncode, done.stderr
 
@@ -24,6 +28,18 @@ def ran(*arguments: str, output: str) -> tuple[int, str]:
 def test_closed_output_is_no_error() -> None:
     assert ran("options", output=">&-") == (0, "")
     assert ran("docs", "running", output=">&-") == (0, "")
+
+
+@pytest.mark.parametrize(("version", "code"), [(1, 0), (7, 1)])
+def test_check_ends_with_its_own_code_though_nobody_reads_on(tmp_path: Path, version: int, code: int) -> None:
+    folder = tmp_path / "p"
+    assert ran("init", str(folder), output=">/dev/null") == (0, "")
+    file = folder / "pipeline.yaml"
+    text = file.read_text()
+    assert "version: 1 " in text
+    file.write_text(text.replace("version: 1 ", f"version: {version} "))
+    found = ran("check", str(folder), "--offline", output="| (read line; echo $line >&2); exit ${PIPESTATUS[0]}")
+    assert found[0] == code
 
 
 def test_closed_input_is_an_empty_one(tmp_path: Path) -> None:
