@@ -2,6 +2,7 @@
 
 import argparse
 import ctypes
+import faulthandler
 import gc
 import logging
 import os
@@ -52,6 +53,8 @@ M_MMAP_THRESHOLD, LARGEST_KEPT = -3, 1 << 25  # a larger array is given back in 
 # By default, each thread that allocates has a part of the memory of its own, an arena, so that threads don't wait for each other.
 # What the threads of one arena have freed, the others can't use. With a single arena, they wait for each other: 8 % more CPU.
 M_ARENA_MAX, ARENAS = -8, 2
+# If a signal such as SIGSEGV ends the worker, Python writes there which of its lines ran.
+STDERR = 2
 
 
 WORKERS_TOPICS = {"input", "output", "dead letters"}
@@ -129,6 +132,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _tune_process() -> None:
     """Set what holds for the whole process: see the constants."""
+    faulthandler.enable(file=STDERR, all_threads=False)
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.set_threshold(COLLECT_AFTER)
     keep_freed_memory()

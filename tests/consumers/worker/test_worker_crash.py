@@ -49,6 +49,7 @@ def test_event_that_crashes_workers_is_refused_and_the_others_answered(
         if code == 0:
             break
         crashes += 1
+        assert 'model.py", line 9 in predict' in worker.log
         # One in a batch, or two where the first batch was small and got through, one among few, and two alone.
         assert crashes <= 5, worker.log
     assert crashes >= 4
