@@ -68,6 +68,9 @@ def _missing(option: JsonSchema, key: str) -> str:
 def _unknown_key(loc: Loc, schema: JsonSchema) -> str:
     key = str(loc[-1])
     allowed = list(schema_at(schema, loc[:-1]).get("properties", ()))
+    outer, *inner = key.split(".")
+    if inner and outer in allowed:
+        return f"unknown key. Write `{outer}:` and under it `{': '.join(inner)}:`."
     place = _home(key, loc, allowed, schema)
     # The name of an option elsewhere is hardly a misspelling, unless it differs by a letter.
     close = get_close_matches(key, allowed, n=1, cutoff=0.8 if place else 0.6)

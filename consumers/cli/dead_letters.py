@@ -5,7 +5,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
@@ -38,6 +38,7 @@ from millstream.topics.permissions import needed_by_letters_replay, require_perm
 from millstream.topics.records import ReadRecord
 from millstream.topics.replay import Replayer, batches, plan
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HEADINGS = ("position", "failed at", "reason", "event", "key", "attempts", "replayed", "error")
 PIPED_WIDTH = 3000  # columns of output that doesn't go to a terminal: one line per letter, for `grep`
 MAX_ERROR_LENGTH = 100  # characters of an error in the table on a terminal
@@ -296,8 +297,9 @@ def _time(timestamp: int | None) -> str | None:
     if timestamp is None:
         return None
     try:
-        return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
+        time = _EPOCH + timedelta(milliseconds=timestamp)  # exact: a float lacks digits for times far away
+        return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except OverflowError:
         return str(timestamp)
 
 

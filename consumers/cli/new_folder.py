@@ -17,4 +17,5 @@ def new_folder(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        raise WorkerError(f"{folder}: the folder can't be created: {error.strerror}. Choose another place.") from None
+        why = error.strerror or "not all files could be written"
+        raise WorkerError(f"{folder}: the folder can't be created: {why}. Choose another place.") from None

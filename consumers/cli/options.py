@@ -8,5 +8,6 @@ from millstream.pipeline.reference import json_schema, options_markdown
 
 def run(args: argparse.Namespace) -> int:
     """Print the options as Markdown, or as a JSON Schema."""
-    print(json.dumps(json_schema(), indent=2) if args.json_schema else options_markdown())
+    _, _, page = options_markdown().partition("-->\n")  # the note before it is for who changes the page
+    print(json.dumps(json_schema(), indent=2) if args.json_schema else page)
     return 0

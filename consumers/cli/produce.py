@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         end = _written(writer, lambda: _write_all(write, lines, encode, key, args, rows))
         skipped = f", {len(rows.bad):,} bad rows skipped" if rows.bad and args.skip_bad else ""
         written = counted(writer.delivered, "event" if labels is None else "label")
-        print(f"{written} written to {topic}{skipped}")
+        print(f"{written} written to {topic}{skipped}{'' if rows.begun else _no_rows(args)}")
     if end is None and (args.skip_bad or not rows.bad):
         return 0
     if end:
@@ -67,12 +67,21 @@ class _Rows:
 
     skip: int  # rows at the start that are left out
     bad: list[int] = field(default_factory=list)  # the numbers of bad rows, from 0 behind `skip`
+    begun: bool = False  # whether there was a row that is not left out
 
     def before(self, written: int) -> int:
         """How many rows lie before the one that comes after this many written ones."""
         for number in self.bad:
             written += number < written
         return self.skip + written
+
+
+def _no_rows(args: argparse.Namespace) -> str:
+    return (
+        f": {place(args.file)} has no more than {args.skip:,} rows"
+        if args.skip
+        else f": {place(args.file)} has no rows"
+    )
 
 
 def _written(writer: RecordWriter, write: Callable[[], None]) -> str | None:
@@ -187,6 +196,7 @@ def _write_all(
     started = time.monotonic()
     written = 0
     for number, line in enumerate(islice(lines, args.skip, None)):
+        rows.begun = True
         try:
             value, key_bytes = _encoded(line.row, encode, key)
             if args.rate is not None:

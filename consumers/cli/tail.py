@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import Any
 
@@ -27,6 +27,7 @@ from millstream.schemas.wording import counted
 from millstream.topics.errors import TopicError
 from millstream.topics.records import ReadRecord, RecordReader
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_READ_RECORDS = 500  # records of one read
 READ_TIMEOUT = 0.2  # seconds that one read waits for records
 SPARE_DEPTH = 30  # levels of nesting that are reserved for the JSON around a value
@@ -201,8 +202,9 @@ def _time(timestamp: int) -> str | int | None:
     if timestamp < 0:
         return None
     try:
-        return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
+        time = _EPOCH + timedelta(milliseconds=timestamp)  # exact: a float lacks digits for times far away
+        return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except OverflowError:
         return timestamp
 
 

@@ -56,6 +56,11 @@ def test_closed_stderr_moves_no_message_to_stdout() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (2, b"", b"")
 
 
+def test_options_begin_with_the_page_and_not_with_a_note_to_its_authors() -> None:
+    code, said = ran("options", output="| head -1 >&2")
+    assert (code, said) == (0, "# The pipeline file\n")
+
+
 @pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
 def test_output_to_a_full_disk_is_told_in_one_line() -> None:
     code, said = ran("options", output=f">{FULL}")

@@ -232,6 +232,8 @@ def test_run_that_ended_early_says_how_to_go_on_without_doubling(tmp_path: Path,
     rest = millstream_here("produce", tmp_path, file, "--skip", "2")
     assert (rest.returncode, rest.stdout) == (0, f"18 events written to {topic}\n")
     assert ids(kafka, topic, 20) == sorted(row["id"] for row in ROWS)
+    beyond = millstream_here("produce", tmp_path, file, "--skip", "20")
+    assert (beyond.returncode, beyond.stdout) == (0, f"0 events written to {topic}: {file} has no more than 20 rows\n")
 
 
 @pytest.mark.durable

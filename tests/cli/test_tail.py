@@ -82,6 +82,10 @@ def test_json_value_and_tombstone_are_shown_as_they_are() -> None:
     assert shown(None)["value"] is None
 
 
+def test_time_far_away_is_exact() -> None:
+    assert shown(b"{}", timestamp=253402300799999)["timestamp"] == "9999-12-31T23:59:59.999Z"
+
+
 def test_empty_value_has_no_advice_on_another_format() -> None:
     assert shown(b"")["error"] == "neither a JSON object nor Avro in the wire format: it is empty"
 

@@ -135,6 +135,7 @@ PROBLEMS = [
      "output.carry_headers: expected a list, found 'x'. Write for example: carry_headers: [traceparent, tracestate, baggage]"),
     ("schema: event", "schema: event\n  group: mine", 8,
      "input.group: unknown key here. It belongs at the top level of the file."),
+    ("model:\n", "input.start: latest\nmodel:\n", 10, "input.start: unknown key. Write `input:` and under it `start:`."),
     ("model:\n", "max_wait: 5ms\nmodel:\n", 10, "max_wait: unknown key here. It belongs under `batch:`."),
     ("model:\n", "event_id: id\nmodel:\n", 10, "event_id: unknown key here. It belongs under `input:` or `labels:`."),
     ("model:\n", "catch_up: 5m\nmodel:\n", 10, "catch_up: unknown key here. It belongs under `scaling:`."),
