@@ -49,7 +49,7 @@ from millstream.schemas.errors import SchemaError
 from millstream.schemas.lookup_columns import looked_up
 from millstream.schemas.paths import Step, parse_path, text_of
 from millstream.schemas.store import AvroType
-from millstream.schemas.wording import first_of
+from millstream.schemas.wording import counted, first_of
 from millstream.schemas.yaml_file import advice_on_ending
 from millstream.topics.admin import Admin, cleanup_policy, is_embedded, no_settings, require
 from millstream.topics.permissions import needed_by_worker, require_permissions
@@ -98,18 +98,29 @@ def run(args: argparse.Namespace) -> int:
             flush=True,
         )
         return NEEDS_CHANGE
-    if refusal is None:
-        console.print("ok        a worker would start")
-    else:
-        varies = plan is not None and plan.model.signature.max_length is not None
-        single = (
-            ". A model that was exported for a single length does so (`millstream docs models#variable-length-inputs`)"
-        )
-        console.print(
-            "unsure    a worker would start, but the model rejects blank events: send a real one to see whether it works"
-            f"{single if varies else ''}"
-        )
+    assert plan is not None  # otherwise there is a problem
+    console.print(_verdict(plan, refusal), markup=False)
     return 0
+
+
+def _verdict(plan: Plan, refusal: ModelRejected | None) -> str:
+    """Whether a worker would start, and be of use. `refusal`: the model's error, if it rejects blank events."""
+    if refusal is not None:
+        unsure = "unsure    a worker would start, but the model rejects blank events: send a real one to see whether it works"
+        if plan.model.signature.max_length is None or plan.model.executor not in {"onnx", "torch"}:
+            return unsure
+        single = (
+            "A model that was exported for a single length does so (`millstream docs models#variable-length-inputs`)"
+        )
+        return f"{unsure}. {single}"
+    if failed := _failed_sizes(plan):
+        most = max((size for size in _sizes(plan) if size < failed[0]), default=1)
+        return (
+            f"unsure    a worker would start, but the model takes no {', '.join(map(str, failed))} blank events at once. If it "
+            f"takes no real ones either, a worker splits each batch until its parts have at most {counted(most, 'event')}, which "
+            f"is slow: correct the model, or write `max_events: {most}` under `batch:`"
+        )
+    return "ok        a worker would start"
 
 
 def _names(output: TensorOutput, answer: Tensors | ModelRejected) -> str:
@@ -240,8 +251,20 @@ def _ran(plan: Plan) -> str:
     """Where the warm-up ran, and with how many events. An executor of another package may know neither."""
     executor = plan.executor
     device = "a server" if isinstance(executor, BlockingExecutor) else getattr(executor, "device", plan.model.executor)
-    sizes = tuple(getattr(executor, "batch_sizes", ())) or (1,)  # this command has run one event
-    return f"runs on {device} with {', '.join(map(str, sizes))} event{'' if sizes == (1,) else 's'}"
+    failed = _failed_sizes(plan)
+    sizes = [size for size in _sizes(plan) if size not in failed] or [1]  # this command has run one event
+    return f"runs on {device} with {', '.join(map(str, sizes))} event{'' if sizes == [1] else 's'}"
+
+
+def _sizes(plan: Plan) -> Sequence[int]:
+    """The batch sizes of the executor."""
+    return tuple(getattr(plan.executor, "batch_sizes", ()))
+
+
+def _failed_sizes(plan: Plan) -> Sequence[int]:
+    """The batch sizes that the warm-up could not run. An executor of another package doesn't tell."""
+    warmed = getattr(plan.executor, "warmed_sizes", _sizes(plan))
+    return [size for size in _sizes(plan) if size not in warmed]
 
 
 def _expected_configs(pipeline: Pipeline, problems: Problems) -> Iterator[str]:

@@ -76,18 +76,19 @@ def place_in(folder: Path, error: BaseException) -> str | None:
     """The innermost line of the model's own code in the traceback, as `file:line`; None if there is none."""
     if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_relative_to(folder):
         return f"{error.filename}:{error.lineno}"
-    frame = _own_frame(folder, error)
+    frame = own_frame(folder, error)
     return None if frame is None else f"{frame.filename}:{frame.lineno}"
 
 
-def _own_frame(folder: Path, error: BaseException) -> traceback.FrameSummary | None:
+def own_frame(folder: Path, error: BaseException) -> traceback.FrameSummary | None:
+    """The innermost frame of the model's own code in the traceback; None if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     return next((frame for frame in reversed(frames) if Path(frame.filename).is_relative_to(folder)), None)
 
 
 def _how_to_import(folder: Path, error: ModuleNotFoundError) -> str:
     """How to import a module that Python doesn't find; empty if that isn't known."""
-    frame = _own_frame(folder, error)
+    frame = own_frame(folder, error)
     name, _, inner = (error.name or "").partition(".")
     importing = folder if frame is None else Path(frame.filename).parent
     for base in (importing, folder):
