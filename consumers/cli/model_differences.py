@@ -13,6 +13,7 @@ import numpy as np
 from millstream.consumers.cli.event_file import is_csv
 from millstream.consumers.cli.given_events import Given, given_events
 from millstream.consumers.errors import WorkerError
+from millstream.consumers.models.loadable import refuse_unloadable
 from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.models.versions import signature_lines
 from millstream.consumers.resilience.limited_retry import LimitedRetry
@@ -57,12 +58,18 @@ class Compared(NamedTuple):
 
 
 def compare_versions(pipeline: Pipeline, args: argparse.Namespace) -> int:
-    """Print the differences. Returns 1 if a running worker could not change over from one version to the other."""
+    """Print the differences. Returns 1 if a running worker could not change over from one version to the other.
+
+    Raises:
+        ModelConfigError: a version can't be loaded, so that no worker changes over to it.
+    """
     models = PipelineModels(pipeline)
     loaded = [models.wanted(version) for version in (args.old, args.new)]
     old, new = loaded
     if old.version == new.version:
         raise WorkerError(f"{args.old} and {args.new} are both version {old.version}. Name two versions.")
+    # With a file of events, both versions run.
+    opened = {each.version: args.file is not None or refuse_unloadable(pipeline, each) for each in loaded}
     found, same = list(signature_differences(old, new)), "the inputs, outputs and batch sizes"
     if not any(each.breaks for each in found) and (why := misfit(old, new)) is not None:
         found.append(Difference("mapping", "a running worker", "changes over", f"does not: {why}", breaks=True))
@@ -77,8 +84,11 @@ def compare_versions(pipeline: Pipeline, args: argparse.Namespace) -> int:
         for each in found:
             print(json.dumps({field: getattr(each, field) for field in Difference.__slots__}))
     else:
+        unopened = ", ".join(str(each.version) for each in loaded if not opened[each.version])
         print(f"model     {old.name}: version {old.version} -> version {new.version}")
         print("\n".join(map(str, found)) if found else f"same      {same}")
+        if unopened:
+            print(f"files     not loaded, so they may be damaged (version {unopened}): see `millstream models warm`")
         if args.file is None:
             print("outputs   not compared: with `--events FILE`, both versions run")
         print(f"workers   {RESTART if any(each.breaks for each in found) else CHANGE_OVER}")
