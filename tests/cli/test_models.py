@@ -28,6 +28,17 @@ if TYPE_CHECKING:
 NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
 EVENTS = str(example_folder() / "events.jsonl")
 NAME = "flights-delay"
+CLASSIFIER = """
+import numpy as np
+
+class Model:
+    def __init__(self, folder, device):
+        pass
+
+    def predict(self, inputs):
+        events = np.arange(len(inputs["numbers"]))
+        return {{"index": {index}, "scores": np.eye(3)[{index}]}}
+"""
 
 
 @pytest.fixture(params=["folder", "url"])
@@ -293,6 +304,32 @@ def test_diff_measures_the_outputs_of_another_training(pipeline: str, capsys: py
     values = [row for row in found if row["kind"] == "values"]
     assert values
     assert all("events differ" in row["new"] and "on average" in row["new"] for row in values)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "{tensor: index, name: label, classes: ['0', '1', '2']}",
+        "{tensor: scores, name: label, top: 1}",
+        "{tensor: scores, name: label, classes: ['0', '1', '2'], top: 1}",
+    ],
+)
+def test_diff_counts_the_events_whose_class_differs(
+    pipeline: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, output: str
+) -> None:
+    copy_of_the_first(tmp_path)
+    for version, index in ((1, "0 * events"), (2, "2 * (events < 3)")):
+        config = config_of(tmp_path, version)
+        config.with_name("model.onnx").unlink()
+        config.with_name("model.py").write_text(CLASSIFIER.format(index=index), encoding="utf-8")
+        config.write_text(
+            config.read_text("utf-8").partition("outputs:")[0] + f"outputs: [{output}]\n", encoding="utf-8"
+        )
+    document = yaml.safe_load(Path(pipeline).read_text("utf-8"))
+    document["model"]["trust"] = True
+    Path(pipeline).write_text(yaml.safe_dump(document), encoding="utf-8")
+    (label,) = [row for row in rows(capsys, "diff", pipeline, "1", "2", "--events", EVENTS) if row["what"] == "label"]
+    assert label["new"].endswith("(the class differs in 3 of 20 events)")
 
 
 ERROR = 'file "{a}\\b" is no\nmodel'
