@@ -23,7 +23,7 @@ from millstream.inference.errors import (
 )
 from millstream.inference.executors.error_classification import classify_error, line_of
 from millstream.inference.executors.interface import Tensors, rows_of, warm_up
-from millstream.inference.executors.python_module import ModelModule, own_frame, place_in
+from millstream.inference.executors.python_module import ModelModule, own_frame, place_in, takes
 from millstream.inference.executors.python_outputs import OutputError, as_array
 from millstream.inference.outputs import named
 from millstream.inference.repository import CONFIG_FILE, ModelVersion
@@ -135,6 +135,10 @@ class PythonExecutor:
             return NotAsConfigured(
                 f"{place}: `predict` reads the input `{name}`, which {CONFIG_FILE} doesn't map (mapped: {', '.join(mapped)})."
                 f"{meant(name, mapped)} Map it under `inputs:`, or correct the name."
+            )
+        if isinstance(error, TypeError) and not takes(self._model.predict, {}):
+            return NotAsConfigured(
+                f"{self.model.file}: expected `predict(self, inputs)` in class `Model`: {line_of(error)}."
             )
         return ModelRejected(said)
 
