@@ -309,7 +309,9 @@ def bring(file: str) -> Callable[[Path], None]:
     """A model of another kind in place of the ONNX model."""
 
     def change(folder: Path) -> None:
-        (folder / "models" / "vector" / "1" / "model.onnx").rename(folder / "models" / "vector" / "1" / file)
+        target = folder / "models" / "vector" / "1" / file
+        target.parent.mkdir(exist_ok=True)
+        (folder / "models" / "vector" / "1" / "model.onnx").rename(target)
 
     return change
 
@@ -375,6 +377,19 @@ MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     ),
     "joblib in the version's folder": (bring("forest.joblib"), ["1/forest.joblib: a pickled model runs code"]),
     "booster in the version's folder": (bring("model.ubj"), ["1/model.ubj: this looks like a model of XGBoost"]),
+    "Keras in the version's folder": (
+        bring("churn.keras"),
+        ["1/churn.keras: this looks like a model of Keras", "tf2onnx"],
+    ),
+    "Keras 2 in the version's folder": (bring("model.h5"), ["1/model.h5: this looks like a model of Keras", "tf2onnx"]),
+    "SavedModel in the version's folder": (
+        bring("saved_model.pb"),
+        ["1: this is a SavedModel of TensorFlow.", "vector/1 --output ", "vector/1/model.onnx`"],
+    ),
+    "folder of a SavedModel in the version's folder": (
+        bring("export/saved_model.pb"),
+        ["1/export: this is a SavedModel of TensorFlow.", "vector/1/export --output ", "vector/1/model.onnx`"],
+    ),
     "model beside the versions": (
         beside_the_versions,
         ["model `vector` has no version in", "but model.onnx beside the folders of versions", "to ", "/vector/1."],
