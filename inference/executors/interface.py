@@ -62,7 +62,10 @@ class Executor(Protocol):
 
 
 class ModelExecutor(Executor, Protocol):
-    """An executor of a loaded model."""
+    """An executor of a loaded model.
+
+    After the warm-up, it may have `warmed_sizes`: those of its batch sizes that ran (of the shortest length, if lengths vary).
+    """
 
     device: str  # cpu, cuda or tensorrt
     batch_sizes: tuple[int, ...]  # the batch sizes that it is warmed up for, ascending
