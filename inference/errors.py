@@ -61,6 +61,13 @@ class NanOutput(ModelRejected):
     """The model answers NaN where the prediction has a class. Raised by `Executor.run`, and treated as ModelRejected."""
 
 
+class NotAsConfigured(ModelRejected):
+    """A Python model doesn't do as config.yaml says: its outputs are others, or it reads an input that isn't mapped.
+
+    Raised by `Executor.run`, and treated as ModelRejected, for one event may be at fault. In the warm-up none is.
+    """
+
+
 class EventRejection(NamedTuple):
     """Why an event gets no prediction."""
 

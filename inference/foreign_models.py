@@ -19,6 +19,8 @@ BOOSTERS: Final = {
     CATBOOST: "CatBoost",
 }
 WEIGHTS: Final = (".pth", ".ckpt", ".safetensors")
+KERAS: Final = (".keras", ".h5", ".hdf5")
+_SAVED_MODEL: Final = "saved_model.pb"  # in the folder of a SavedModel
 WITHOUT_MAPS: Final = (
     "`options={'zipmap': False}` (skl2onnx's to_onnx) or `zipmap=False` (onnxmltools' convert_lightgbm); for CatBoost, see "
     "`millstream docs models#a-model-of-catboost`"
@@ -56,6 +58,13 @@ def how_to_convert(suffix: str) -> str:
             "into it, export it with `torch.export.export`, and save that as model.pt2. Or load both in a class of yours in "
             "model.py (`millstream docs models#a-model-in-torch`)."
         )
+    if suffix in KERAS:
+        return (
+            "this looks like a model of Keras. Convert it to ONNX with the package tf2onnx where you trained it (Keras 3: "
+            "`keras.models.load_model(FILE).export('model.onnx', format='onnx')`; Keras 2: "
+            "`tf2onnx.convert.from_keras(model, output_path='model.onnx')`), or load it in a class of yours in model.py "
+            "(`millstream docs models#a-model-in-python`)."
+        )
     return ""
 
 
@@ -63,8 +72,17 @@ def what_to_convert(folder: Path) -> str:
     """If the folder has a model that must be converted: its path, and how. Otherwise empty."""
     for path in sorted(folder.iterdir()):
         suffix = path.suffix.lower()
+        if path.name == _SAVED_MODEL or (path / _SAVED_MODEL).is_file():
+            saved = path if path.is_dir() else folder
+            return (
+                f"{saved}: this is a SavedModel of TensorFlow. Convert it to ONNX with the package tf2onnx: `python -m "
+                f"tf2onnx.convert --saved-model {saved} --output {folder / 'model.onnx'}`; or load it in a class of yours in "
+                f"model.py (`millstream docs models#a-model-in-python`)."
+            )
         # In a model's folder, other files of text may be vocabularies and the like.
-        if path.is_file() and (suffix in PICKLES or (path.stem == "model" and suffix in (*BOOSTERS, *WEIGHTS))):
+        if path.is_file() and (
+            suffix in (*PICKLES, *KERAS) or (path.stem == "model" and suffix in (*BOOSTERS, *WEIGHTS))
+        ):
             return f"{path}: {how_to_convert(suffix)}"
     return ""
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 _EXPECTED = {**EXPECTED, "tuple_type": "a list", "dict_type": "a mapping", "string_too_short": "text"}
+_MOST_WHOLE = 2**31  # more than any option takes for which somebody may write a fraction
 _MOST_HOMES = 3  # sections that have a key of this name, up to which a message names them
 
 
@@ -54,8 +55,16 @@ def _problem(detail: ErrorDetails, known: Loc, document: Document, schema: JsonS
     if text.endswith(IN_QUOTES):
         message = f"{text}. Remove the quotes."
     else:
-        message = f"{text}.{question}" if question else _sentence(text, schema_at(schema, known), known)
+        option = {**schema_at(schema, known), **_written_whole(text, detail["input"])}
+        message = f"{text}.{question}" if question else _sentence(text, option, known)
     return Problem(message, line, dotted(known))
+
+
+def _written_whole(text: str, found: object) -> JsonSchema:
+    """For a number such as 1.0 in place of a whole number: this number as the option's example; otherwise nothing."""
+    if "a whole number" in text and isinstance(found, float) and found.is_integer() and 1 <= found < _MOST_WHOLE:
+        return {"examples": [int(found)]}
+    return {}
 
 
 def _missing(option: JsonSchema, key: str) -> str:

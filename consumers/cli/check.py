@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from textwrap import indent
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console
 
@@ -34,10 +34,10 @@ from millstream.consumers.worker.clients import has_quota
 from millstream.consumers.worker.diagnosis import diagnose
 from millstream.consumers.worker.plan import Plan, check_answers, make_plan
 from millstream.consumers.worker.rollout_following import with_baseline
-from millstream.inference.combined.version import CombinedVersion
+from millstream.inference.combined.version import CombinedExecutor, CombinedVersion
 from millstream.inference.errors import ExecutorUnavailable, ModelRejected
 from millstream.inference.executors.blocking import BlockingExecutor
-from millstream.inference.executors.interface import Tensors
+from millstream.inference.executors.interface import ModelExecutor, Tensors
 from millstream.inference.repository import CONFIG_FILE, ModelVersion, no_versions_in
 from millstream.inference.signature import TensorInput, TensorOutput, blank, class_name, scores_name
 from millstream.inference.version_number import LARGEST_VERSION
@@ -49,7 +49,7 @@ from millstream.schemas.errors import SchemaError
 from millstream.schemas.lookup_columns import looked_up
 from millstream.schemas.paths import Step, parse_path, text_of
 from millstream.schemas.store import AvroType
-from millstream.schemas.wording import first_of
+from millstream.schemas.wording import counted, first_of
 from millstream.schemas.yaml_file import advice_on_ending
 from millstream.topics.admin import Admin, cleanup_policy, is_embedded, no_settings, require
 from millstream.topics.permissions import needed_by_worker, require_permissions
@@ -107,18 +107,36 @@ def run(args: argparse.Namespace) -> int:
             flush=True,
         )
         return NEEDS_CHANGE
-    if refusal is None:
-        console.print("ok        a worker would start")
-    else:
-        varies = plan is not None and plan.model.signature.max_length is not None
-        single = (
-            ". A model that was exported for a single length does so (`millstream docs models#variable-length-inputs`)"
-        )
-        console.print(
-            "unsure    a worker would start, but the model rejects blank events: send a real one to see whether it works"
-            f"{single if varies else ''}"
-        )
+    assert plan is not None  # otherwise there is a problem
+    console.print(_verdict(plan, refusal), markup=False)
     return 0
+
+
+def _verdict(plan: Plan, refusal: ModelRejected | None) -> str:
+    """Whether a worker would start, and be of use. `refusal`: the model's error, if it rejects blank events."""
+    if refusal is not None:
+        unsure = "unsure    a worker would start, but the model rejects blank events: send a real one to see whether it works"
+        if plan.model.signature.max_length is None or plan.model.executor not in {"onnx", "torch"}:
+            return unsure
+        single = (
+            "A model that was exported for a single length does so (`millstream docs models#variable-length-inputs`)"
+        )
+        return f"{unsure}. {single}"
+    for name, executor in _executors(plan):
+        if failed := _failed_sizes(executor):
+            most = max((size for size in executor.batch_sizes if size < failed[0]), default=1)
+            return (
+                f"unsure    a worker would start, but {name} takes no {', '.join(map(str, failed))} blank events at once. If it "
+                f"takes no real ones either, a worker splits each batch until its parts have at most {counted(most, 'event')}, "
+                f"which is slow: correct the model, or write `max_events: {most}` under `batch:`"
+            )
+    return "ok        a worker would start"
+
+
+def _executors(plan: Plan) -> Sequence[tuple[str, ModelExecutor]]:
+    """How a message names each model, and its executor."""
+    members = cast("CombinedExecutor", plan.executor).members if isinstance(plan.model, CombinedVersion) else ()
+    return [(member.model.place, member.executor) for member in members] or [("the model", plan.executor)]
 
 
 def _names(output: TensorOutput, answer: Tensors | ModelRejected) -> str:
@@ -249,8 +267,17 @@ def _ran(plan: Plan) -> str:
     """Where the warm-up ran, and with how many events. An executor of another package may know neither."""
     executor = plan.executor
     device = "a server" if isinstance(executor, BlockingExecutor) else getattr(executor, "device", plan.model.executor)
-    sizes = tuple(getattr(executor, "batch_sizes", ())) or (1,)  # this command has run one event
-    return f"runs on {device} with {', '.join(map(str, sizes))} event{'' if sizes == (1,) else 's'}"
+    failed = _failed_sizes(executor)
+    sizes = [size for size in getattr(executor, "batch_sizes", ()) if size not in failed] or [
+        1
+    ]  # this command has run one event
+    return f"runs on {device} with {', '.join(map(str, sizes))} event{'' if sizes == [1] else 's'}"
+
+
+def _failed_sizes(executor: ModelExecutor) -> Sequence[int]:
+    """The batch sizes that the warm-up could not run. An executor of another package doesn't tell."""
+    warmed = getattr(executor, "warmed_sizes", None)
+    return [] if warmed is None else [size for size in executor.batch_sizes if size not in warmed]
 
 
 def _expected_configs(pipeline: Pipeline, problems: Problems) -> Iterator[str]:

@@ -13,6 +13,7 @@ import numpy as np
 from millstream.consumers.cli.event_file import is_csv
 from millstream.consumers.cli.given_events import Given, given_events
 from millstream.consumers.errors import WorkerError
+from millstream.consumers.models.loadable import refuse_unloadable
 from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.models.versions import signature_lines
 from millstream.consumers.resilience.limited_retry import LimitedRetry
@@ -57,12 +58,18 @@ class Compared(NamedTuple):
 
 
 def compare_versions(pipeline: Pipeline, args: argparse.Namespace) -> int:
-    """Print the differences. Returns 1 if a running worker could not change over from one version to the other."""
+    """Print the differences. Returns 1 if a running worker could not change over from one version to the other.
+
+    Raises:
+        ModelConfigError: a version can't be loaded, so that no worker changes over to it.
+    """
     models = PipelineModels(pipeline)
     loaded = [models.wanted(version) for version in (args.old, args.new)]
     old, new = loaded
     if old.version == new.version:
         raise WorkerError(f"{args.old} and {args.new} are both version {old.version}. Name two versions.")
+    # With a file of events, both versions run.
+    opened = {each.version: args.file is not None or refuse_unloadable(pipeline, each) for each in loaded}
     found, same = list(signature_differences(old, new)), "the inputs, outputs and batch sizes"
     if not any(each.breaks for each in found) and (why := misfit(old, new)) is not None:
         found.append(Difference("mapping", "a running worker", "changes over", f"does not: {why}", breaks=True))
@@ -77,8 +84,11 @@ def compare_versions(pipeline: Pipeline, args: argparse.Namespace) -> int:
         for each in found:
             print(json.dumps({field: getattr(each, field) for field in Difference.__slots__}))
     else:
+        unopened = ", ".join(str(each.version) for each in loaded if not opened[each.version])
         print(f"model     {old.name}: version {old.version} -> version {new.version}")
         print("\n".join(map(str, found)) if found else f"same      {same}")
+        if unopened:
+            print(f"files     not loaded, so they may be damaged (version {unopened}): see `millstream models warm`")
         if args.file is None:
             print("outputs   not compared: with `--events FILE`, both versions run")
         print(f"workers   {RESTART if any(each.breaks for each in found) else CHANGE_OVER}")
@@ -124,7 +134,11 @@ def compared_outputs(old: Plan, new: Plan, given: Sequence[Given]) -> Compared:
         before, after = (f"{count:,} of {len(given):,} predicted" for count in predicted)
         found.append(Difference("events", "events", before, after))
     names = dict.fromkeys(name for pair in both for name in pair[0].outputs if name in pair[1].outputs)
-    found += [difference for name in names if (difference := _of_output(name, both)) is not None]
+    classes = {
+        output.name for plan in (old, new) for output in plan.model.signature.outputs if output.classes or output.top
+    }
+    of_outputs = (_of_output(name, both, is_class=name in classes) for name in names)
+    found += [difference for difference in of_outputs if difference is not None]
     left = len(given) - len(both)
     return Compared(found, len(both), f"{counted(left, 'event')} left out, such as {example}" if left else "")
 
@@ -140,15 +154,16 @@ def _left_out(given: Sequence[Given], pairs: Sequence[tuple[Answer, Answer]]) ->
             yield f"{each.where}: {each.value}"
 
 
-def _of_output(name: str, pairs: Sequence[tuple[Answer, Answer]]) -> Difference | None:
-    """How the values of one output differ; None: they don't."""
+def _of_output(name: str, pairs: Sequence[tuple[Answer, Answer]], *, is_class: bool) -> Difference | None:
+    """How the values of one output differ; None: they don't. `is_class`: it tells a class, whose index is no amount."""
     sides = [[answer.outputs[name] for answer in side] for side in zip(*pairs, strict=True)]
     same = sum(one == other for one, other in zip(*sides, strict=True))
     if same == len(pairs):
         return None
     first = next(place for place in range(len(pairs)) if sides[0][place] != sides[1][place])
-    arrays = [_numbers(side) for side in sides]
-    share = f"{len(pairs) - same:,} of {len(pairs):,} events differ"
+    arrays = [None if is_class else _numbers(side) for side in sides]
+    differing = f"{len(pairs) - same:,} of {len(pairs):,} events"
+    share = f"the class differs in {differing}" if is_class else f"{differing} differ"
     if arrays[0] is not None and arrays[1] is not None and arrays[0].shape == arrays[1].shape:
         [number] = number_differences({name: arrays[0]}, {name: arrays[1]})
         share += f"; by {number.mean:.3g} on average, {number.max:.3g} at most"
@@ -158,9 +173,10 @@ def _of_output(name: str, pairs: Sequence[tuple[Answer, Answer]]) -> Difference 
 def _numbers(values: Sequence[Any]) -> "np.ndarray[Any, np.dtype[np.float64]] | None":
     """The values as numbers; None: some are none, or they differ in length."""
     try:
-        return np.array(values, np.float64)
-    except (ValueError, TypeError):
+        array = np.array(values)
+    except ValueError:
         return None
+    return array.astype(np.float64) if array.dtype.kind in "iuf" else None
 
 
 def _given(pipeline: Pipeline, args: argparse.Namespace) -> list[Given]:

@@ -16,6 +16,7 @@ from millstream.consumers.cli.given import read_pipeline, refuse_several
 from millstream.consumers.cli.model_differences import compare_versions
 from millstream.consumers.cli.serving import Refusal, Serving, ask_workers
 from millstream.consumers.errors import WorkerError
+from millstream.consumers.models.loadable import refuse_unloadable
 from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.models.versions import Known, known_version, known_versions, signature_lines
 from millstream.consumers.worker.plan import check_answers, make_plan
@@ -85,6 +86,7 @@ def _show(pipeline: Pipeline, args: argparse.Namespace) -> int:
     lines = signature_lines(loaded)
     if args.json:
         print(json.dumps({**_as_json(known, workers), "executor": loaded.executor, **lines}))
+        refuse_unloadable(pipeline, loaded)
         return 0
     print(f"model     {loaded.place}")
     for name, value in (
@@ -100,6 +102,7 @@ def _show(pipeline: Pipeline, args: argparse.Namespace) -> int:
     if workers:
         print(f"served by {_servers(known, workers)}")
     _tell_unknown(workers)
+    refuse_unloadable(pipeline, loaded)  # after the signature, which is config.yaml's: the file may lack it
     return 0
 
 

@@ -12,15 +12,19 @@ if TYPE_CHECKING:
     from millstream.pipeline.pipeline import Pipeline
 
 
-def refuse_unloadable(pipeline: Pipeline, version: ModelVersion) -> None:
+def refuse_unloadable(pipeline: Pipeline, version: ModelVersion) -> bool:
     """Load the model of a version, and close it. It is not tried where only the workers' machines may have what it needs.
+
+    Returns:
+        whether it was tried.
 
     Raises:
         ModelConfigError: it is an ONNX model that can't be loaded.
     """
     if version.executor != "onnx":
-        return
+        return False
     try:
         open_executor(version, device=pipeline.model.device).close()
     except DeviceError:  # this machine lacks it
-        return
+        return False
+    return True

@@ -9,7 +9,13 @@ from millstream.consumers.scaffold.model_file import ModelFile, ModelInput
 from millstream.inference.executors.axes import SECOND_AXIS
 from millstream.inference.executors.installed import BY_FILE
 from millstream.inference.executors.torch_package import is_package
-from millstream.inference.foreign_models import WITHOUT_MAPS, advice_on_doubles, how_to_convert, what_it_is
+from millstream.inference.foreign_models import (
+    WITHOUT_MAPS,
+    advice_on_doubles,
+    how_to_convert,
+    what_it_is,
+    what_to_convert,
+)
 from millstream.inference.onnx_types import DTYPES
 
 
@@ -22,6 +28,8 @@ def look_at(path: Path) -> ModelFile:
     if path.is_dir():
         there = [path / name for name in BY_FILE if (path / name).is_file()]
         if len(there) != 1:
+            if not there and (foreign := what_to_convert(path)):
+                raise WorkerError(foreign)
             found = ", ".join(sorted(each.name for each in path.iterdir())[:10]) or "nothing"
             raise WorkerError(f"{path}: expected one of {', '.join(BY_FILE)} in the folder, found {found}.")
         path = there[0]

@@ -74,7 +74,9 @@ def check_compared_answers(pipeline: Pipeline, models: Sequence[ModelVersion], a
         if output is not None:
             _check_item(pipeline, models[0], output, answers[0])
     chosen = compared_output(section.output, events[0], events[-1], item=section.item)
-    if section.output is None and section.task == "classification":
+    if section.task == "regression":
+        _refuse_class_as_number(pipeline, models[0], chosen)
+    elif section.output is None:
         _refuse_class(pipeline, models[0], chosen)
     return _said(pipeline, chosen, events[0])
 
@@ -193,6 +195,19 @@ def _refuse_class(pipeline: Pipeline, model: ModelVersion, chosen: str | None) -
         f"{pipeline.at('comparison', 'output')}: expected the output of the class that a label of 1 stands for, found none; "
         f"{model.place} has the classes {classes}. Write for example `comparison: {{output: {one}}}`."
     )
+
+
+def _refuse_class_as_number(pipeline: Pipeline, model: ModelVersion, chosen: str | None) -> None:
+    """Refuse the name of a class, which is no number, and the probability of a class that nobody named."""
+    for output in model.signature.outputs:
+        unnamed = [class_name(output.name, of) for of in output.classes] if pipeline.comparison.output is None else []
+        if output.classes and chosen in [output.name, *unnamed]:
+            raise PlanError(
+                f"{pipeline.at('comparison', 'task')}: expected `task: multiclass`, because {model.place} has the classes "
+                f"{first_of(output.classes, MAX_NAMED)}; found `regression`, which compares a number with labels that are "
+                f"numbers. Write `comparison: {{task: multiclass}}`; or name an output that is a number: `comparison: "
+                f"{{output: NAME}}`."
+            )
 
 
 def _check_item(pipeline: Pipeline, model: ModelVersion, output: str, answer: Tensors) -> None:

@@ -51,7 +51,9 @@ class ByLength:
         for place, length in enumerate(self.length_buckets):
             fitting = [size for size in self.batch_sizes if size <= self._most_events(length)]
             sizes = fitting[:1] if place and self.device == "cpu" else fitting
-            warm_up(self._executor.run, self._model.signature.at(length), sizes)
+            warmed = warm_up(self._executor.run, self._model.signature.at(length), sizes)
+            if place == 0:  # longer ones may run fewer events at once
+                self.warmed_sizes = warmed
         try:
             self._call = self._measured()
         except (

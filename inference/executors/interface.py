@@ -7,7 +7,13 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
+from millstream.inference.errors import (
+    ExecutorUnavailable,
+    ModelConfigError,
+    ModelRejected,
+    NotAsConfigured,
+    OutOfMemory,
+)
 from millstream.inference.executors.limits import RequestLimits
 from millstream.inference.executors.request_report import RequestReport
 from millstream.inference.ragged import Ragged
@@ -38,7 +44,8 @@ class Executor(Protocol):
     def warm_up(self) -> None:
         """Run once for every batch size, so that no event is delayed by a first run.
 
-        A model that rejects blank events is not warmed up. Raises ExecutorUnavailable if the executor can't run.
+        A model that rejects blank events is not warmed up. Raises ExecutorUnavailable if the executor can't run, and
+        ModelConfigError if the model doesn't do as config.yaml says.
         """
 
     def run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
@@ -55,7 +62,10 @@ class Executor(Protocol):
 
 
 class ModelExecutor(Executor, Protocol):
-    """An executor of a loaded model."""
+    """An executor of a loaded model.
+
+    After the warm-up, it may have `warmed_sizes`: those of its batch sizes that ran (of the shortest length, if lengths vary).
+    """
 
     device: str  # cpu, cuda or tensorrt
     batch_sizes: tuple[int, ...]  # the batch sizes that it is warmed up for, ascending
@@ -182,12 +192,26 @@ def check_rows(outputs: Tensors, events: int, place: str) -> None:
             )
 
 
-def warm_up(run: Callable[[Tensors], object], inputs: Sequence[TensorInput], batch_sizes: Sequence[int]) -> None:
-    """Run blank events once for each batch size, ascending. Errors that don't prevent a start are only logged."""
+def warm_up(
+    run: Callable[[Tensors], object], inputs: Sequence[TensorInput], batch_sizes: Sequence[int]
+) -> tuple[int, ...]:
+    """Run blank events once for each batch size, ascending. Errors that don't prevent a start are only logged.
+
+    Returns:
+        the batch sizes that ran.
+
+    Raises:
+        ModelConfigError: the model doesn't do as config.yaml says.
+        ExecutorUnavailable: one event doesn't fit the memory.
+    """
     refused: dict[int, ModelRejected] = {}
+    ran = []
     for size in batch_sizes:
         try:
             run(blank(inputs, size))
+            ran.append(size)
+        except NotAsConfigured as error:  # no event is at fault, because these are blank
+            raise ModelConfigError(str(error)) from None
         except ModelRejected as error:
             refused[size] = error
         except OutOfMemory as error:
@@ -199,3 +223,4 @@ def warm_up(run: Callable[[Tensors], object], inputs: Sequence[TensorInput], bat
         # The model may reject blank events. But then the first batch of each size takes longer.
         sizes, why = ", ".join(map(str, refused)), next(iter(refused.values()))
         log.warning("not warmed up for %s events: the model refuses blank ones: %s", sizes, why)
+    return tuple(ran)

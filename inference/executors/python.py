@@ -1,6 +1,7 @@
 """The Python executor: runs a class `Model` from the model's folder, which needs no import of Millstream."""
 
 import logging
+import re
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -12,13 +13,21 @@ import numpy.typing as npt
 
 from millstream.inference.batch_sizes import batch_sizes_of
 from millstream.inference.devices import cpu_or_cuda
-from millstream.inference.errors import ExecutorUnavailable, InferenceError, ModelConfigError, ModelRejected, NanOutput
+from millstream.inference.errors import (
+    ExecutorUnavailable,
+    InferenceError,
+    ModelConfigError,
+    ModelRejected,
+    NanOutput,
+    NotAsConfigured,
+)
 from millstream.inference.executors.error_classification import classify_error, line_of
 from millstream.inference.executors.interface import Tensors, rows_of, warm_up
-from millstream.inference.executors.python_module import ModelModule, place_in
+from millstream.inference.executors.python_module import ModelModule, own_frame, place_in, takes
 from millstream.inference.executors.python_outputs import OutputError, as_array
 from millstream.inference.outputs import named
-from millstream.inference.repository import ModelVersion
+from millstream.inference.repository import CONFIG_FILE, ModelVersion
+from millstream.schemas.wording import meant
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +48,7 @@ STATUS_OF: Mapping[str, Callable[[Any], object]] = {
 }
 # Torch and CuPy raise it for errors of the device. Messages of other classes are not searched for words: they may quote events.
 NATIVE_ERROR = RuntimeError
+_READS = re.compile(r"\binputs\[['\"]([^'\"]+)['\"]\]")
 
 
 class PythonExecutor:
@@ -49,6 +59,7 @@ class PythonExecutor:
     - ConnectionError, TimeoutError (also as the cause of another one), or a status of `AWAY_STATUSES`: something that the model
       needs is away.
     - MemoryError, torch's OutOfMemoryError: the batch is too large.
+    - A KeyError of an input that config.yaml doesn't map: as below, and the warm-up refuses the model.
     - Any other: the model rejects an event.
     """
 
@@ -81,8 +92,8 @@ class PythonExecutor:
             )
 
     def warm_up(self) -> None:
-        """See `Executor.warm_up`. Raises ModelConfigError if the outputs don't fit config.yaml."""
-        warm_up(self._try, self.model.signature.inputs, self.batch_sizes)
+        """See `Executor.warm_up`."""
+        self.warmed_sizes = warm_up(self.run, self.model.signature.inputs, self.batch_sizes)
 
     def run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
         """See `Executor.run`."""
@@ -101,15 +112,6 @@ class PythonExecutor:
         del self._model
         self._module.forget()
 
-    def _try(self, inputs: Tensors) -> None:
-        outputs = self._predict(dict(inputs))
-        try:
-            self._named(outputs, rows_of(inputs))
-        except NanOutput:
-            raise
-        except ModelRejected as error:  # no event is at fault, because these are blank
-            raise ModelConfigError(str(error)) from None
-
     def _predict(self, inputs: dict[str, npt.NDArray[Any]]) -> object:
         before = sys.exception()  # Python makes this exception the context of all that are raised meanwhile
         try:
@@ -121,39 +123,62 @@ class PythonExecutor:
             raise self._classify_error(error, before) from error
 
     def _classify_error(self, error: BaseException, before: BaseException | None) -> InferenceError:
-        said = (
-            f"{place_in(self.model.file.parent, error) or self.model.place}: {type(error).__name__}: {line_of(error)}"
-        )
+        place = place_in(self.model.file.parent, error) or self.model.place
+        said = f"{place}: {type(error).__name__}: {line_of(error)}"
         if any(_is_away(link) for link in _causes(error, before)):
             return ExecutorUnavailable(said)
         if isinstance(error, MemoryError | NATIVE_ERROR):
             found = classify_error(error, "")
             return type(found)(said)
+        if name := self._unmapped(error):
+            mapped = [entry.tensor for entry in self.model.signature.inputs]
+            return NotAsConfigured(
+                f"{place}: `predict` reads the input `{name}`, which {CONFIG_FILE} doesn't map (mapped: {', '.join(mapped)})."
+                f"{meant(name, mapped)} Map it under `inputs:`, or correct the name."
+            )
+        if isinstance(error, TypeError) and not takes(self._model.predict, {}):
+            return NotAsConfigured(
+                f"{self.model.file}: expected `predict(self, inputs)` in class `Model`: {line_of(error)}."
+            )
         return ModelRejected(said)
 
+    def _unmapped(self, error: BaseException) -> str:
+        """The input that the failed line names and that there isn't; empty: the error is another one.
+
+        Only the line shows this, because another dict of the model may lack the key. A dict of our own that notices it would
+        not be a dict for the trees of torch and JAX.
+        """
+        frame = own_frame(self.model.file.parent, error)
+        if not isinstance(error, KeyError) or frame is None:
+            return ""
+        names = [name for name in _READS.findall(frame.line or "") if error.args == (name,)]
+        return next((name for name in names if name not in {entry.tensor for entry in self.model.signature.inputs}), "")
+
     def _named(self, outputs: object, events: int) -> dict[str, npt.NDArray[Any]]:
-        """The outputs under their names in predictions. Raises ModelRejected, because one event may be at fault."""
+        """The outputs under their names in predictions. Raises NotAsConfigured, NanOutput."""
         if not isinstance(outputs, Mapping):
-            raise ModelRejected(
+            raise NotAsConfigured(
                 f"{self.model.place}: `predict` returned {type(outputs).__name__}, not a dict of arrays by output name."
             )
         lacking = set(self._outputs) - outputs.keys()
         if lacking:
-            raise ModelRejected(
+            raise NotAsConfigured(
                 f"{self.model.place}: `predict` returned the outputs {sorted(map(str, outputs))}, without {sorted(lacking)}, "
                 f"which config.yaml names."
             )
         tensors = {tensor: self._array(tensor, outputs[tensor], events) for tensor in self._outputs}
         try:
             return named(self.model.signature.outputs, tensors, self.model.place)
-        except ModelConfigError as error:
-            raise ModelRejected(str(error)) from None
+        except NanOutput:
+            raise
+        except (ModelConfigError, ModelRejected) as error:
+            raise NotAsConfigured(str(error)) from None
 
     def _array(self, tensor: str, output: object, events: int) -> npt.NDArray[Any]:
         try:
             return as_array(output, events)
         except OutputError as error:
-            raise ModelRejected(f"{self.model.place}: output `{tensor}` {line_of(error)}.") from None
+            raise NotAsConfigured(f"{self.model.place}: output `{tensor}` {line_of(error)}.") from None
 
 
 def _is_away(error: BaseException) -> bool:

@@ -1,6 +1,7 @@
 """Loads a model's code as a package of its own, without a change of the import path."""
 
 import importlib.util
+import inspect
 import re
 import sys
 import traceback
@@ -55,14 +56,26 @@ class ModelModule:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # also `sys.exit` and a panic of a Rust library
-            self.forget()
-            raise self._refusal(error) from error
+            refusal = self._refusal(error) if takes(made, *arguments) else self._refusal_of_call(made, error)
+            self.forget()  # afterwards, because the line of a class is found by its module
+            raise refusal from error
 
     def forget(self) -> None:
         """Remove the package from `sys.modules`."""
         # A copy: other versions may be loaded meanwhile.
         for name in [name for name in list(sys.modules) if name == self._name or name.startswith(f"{self._name}.")]:
             del sys.modules[name]
+
+    def _refusal_of_call(self, made: Any, error: BaseException) -> ModelConfigError:
+        """The error for a class that can't be called with its arguments: no line of the model's own has run."""
+        try:
+            place = f"{inspect.getsourcefile(made)}:{inspect.getsourcelines(made)[1]}"
+        except (OSError, TypeError):  # made by a function, for example
+            place = str(self._file)
+        return ModelConfigError(
+            f"{place}: the model can't be loaded: {type(error).__name__}: {line_of(error)}. Expected a class that takes the "
+            f"model's folder and the device: `def __init__(self, folder, device)` (`millstream docs models#a-model-in-python`)."
+        )
 
     def _refusal(self, error: BaseException) -> ModelConfigError:
         place = place_in(self._file.parent, error) or str(self._file)
@@ -72,22 +85,34 @@ class ModelModule:
         return ModelConfigError(f"{place}: the model can't be loaded: {type(error).__name__}: {line_of(error)}.{hint}")
 
 
+def takes(called: Any, *arguments: object) -> bool:
+    """Whether these arguments suit the parameters of something callable, as far as Python knows them."""
+    try:
+        inspect.signature(called, follow_wrapped=False).bind(*arguments)
+    except TypeError:
+        return False
+    except ValueError:  # a class in C may not say its parameters
+        return True
+    return True
+
+
 def place_in(folder: Path, error: BaseException) -> str | None:
     """The innermost line of the model's own code in the traceback, as `file:line`; None if there is none."""
     if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_relative_to(folder):
         return f"{error.filename}:{error.lineno}"
-    frame = _own_frame(folder, error)
+    frame = own_frame(folder, error)
     return None if frame is None else f"{frame.filename}:{frame.lineno}"
 
 
-def _own_frame(folder: Path, error: BaseException) -> traceback.FrameSummary | None:
+def own_frame(folder: Path, error: BaseException) -> traceback.FrameSummary | None:
+    """The innermost frame of the model's own code in the traceback; None if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     return next((frame for frame in reversed(frames) if Path(frame.filename).is_relative_to(folder)), None)
 
 
 def _how_to_import(folder: Path, error: ModuleNotFoundError) -> str:
     """How to import a module that Python doesn't find; empty if that isn't known."""
-    frame = _own_frame(folder, error)
+    frame = own_frame(folder, error)
     name, _, inner = (error.name or "").partition(".")
     importing = folder if frame is None else Path(frame.filename).parent
     for base in (importing, folder):

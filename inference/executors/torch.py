@@ -80,7 +80,7 @@ class TorchExecutor:
 
     def warm_up(self) -> None:
         """See `Executor.warm_up`."""
-        warm_up(self.run, self.model.signature.inputs, self.batch_sizes)
+        self.warmed_sizes = warm_up(self.run, self.model.signature.inputs, self.batch_sizes)
 
     def run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
         """See `Executor.run`."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 from concurrent.futures import Future
+from functools import partial
 from shutil import copytree, rmtree
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import yaml
 from confluent_kafka import KafkaError, KafkaException
+from onnx import helper, numpy_helper
 
 from millstream.consumers.cli import main as cli
 from millstream.topics import admin
@@ -20,6 +23,7 @@ from tests.broker.choice import Broker
 from tests.broker.clients import create_topic
 from tests.consumers.python_service import python_service
 from tests.consumers.service import flights_service, vector_service
+from tests.inference.models import tensor, write_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from tests.consumers.service import Service
 
 NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")  # for what is found without a broker
+LISTS = "inputs: [{tensor: x, field: 'x[]', dtype: float32, max_length: 8}]\noutputs: [{tensor: y}]\n"
 
 
 def said_by_check(service: Service, capsys: pytest.CaptureFixture[str], *options: str) -> str:
@@ -124,7 +129,7 @@ def test_highest_of_several_schemas_with_the_name_is_said_to_be_taken(
 def test_model_that_refuses_every_blank_event_is_not_said_to_be_ok(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    service = python_service(tmp_path, NOWHERE, "return {'y': inputs['z']}", with_topics=False)
+    service = python_service(tmp_path, NOWHERE, "raise KeyError('z')", with_topics=False)
     assert cli.run(["check", str(service.file), "--offline"]) == 0
     *_, warm_up, output, _, verdict = capsys.readouterr().out.splitlines()
     assert warm_up.startswith("warm-up   refused: ")
@@ -134,16 +139,64 @@ def test_model_that_refuses_every_blank_event_is_not_said_to_be_ok(
     assert verdict.startswith("unsure    ")
 
 
+def lists_service(folder: Path, body: str) -> Service:
+    """A pipeline whose model in Python, with this body of `predict`, takes lists of up to 8 items."""
+    service = python_service(folder, NOWHERE, body, with_topics=False)
+    (folder / "models" / "number" / "1" / "config.yaml").write_text(LISTS, encoding="utf-8")
+    in_pipeline("input", schema=None, event_id="id")(folder)
+    return service
+
+
+@pytest.mark.parametrize("executor", ["onnx", "python"])
 def test_model_of_lists_that_refuses_blank_events_may_have_been_exported_for_one_length(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], executor: str
 ) -> None:
-    config = "inputs: [{tensor: x, field: 'x[]', dtype: float32, max_length: 8}]\noutputs: [{tensor: y}]\n"
-    service = python_service(tmp_path, NOWHERE, "raise ValueError(inputs['x'].shape)", with_topics=False)
-    (tmp_path / "models" / "number" / "1" / "config.yaml").write_text(config)
-    in_pipeline("input", schema=None, event_id="id")(tmp_path)
+    service = lists_service(tmp_path, "raise ValueError(inputs['x'].shape)")
+    if executor == "onnx":
+        four = numpy_helper.from_array(np.ones((1, 4), np.float32), "four")
+        add = helper.make_node("Add", ["x", "four"], ["y"])
+        ends = [tensor("x", ["N", "L"])], [tensor("y", ["N", "M"])]
+        made = write_model(tmp_path / "made", [add], *ends, config=LISTS, constants=[four])
+        (tmp_path / "models" / "number" / "1" / "model.py").unlink()
+        made.file.rename(tmp_path / "models" / "number" / "1" / "model.onnx")
     assert cli.run(["check", str(service.file), "--offline"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "A model that was exported for a single length does so" in said
+    verdict = capsys.readouterr().out.splitlines()[-1]
+    assert verdict.startswith("unsure    a worker would start, but the model rejects blank events")
+    assert ("A model that was exported for a single length does so" in verdict) == (executor == "onnx")
+
+
+@pytest.mark.parametrize("make_service", [lists_service, partial(python_service, kafka=NOWHERE, with_topics=False)])
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (
+            "return {'late': inputs['x']}",
+            "`predict` returned the outputs ['late'], without ['y'], which config.yaml names",
+        ),
+        ("return inputs['x']", "`predict` returned ndarray, not a dict of arrays by output name"),
+        (
+            "return {'y': inputs[\"amnt\"][:, 0]}",
+            "model.py:8: `predict` reads the input `amnt`, which config.yaml doesn't map (mapped: x)",
+        ),
+    ],
+)
+def test_python_model_that_works_for_no_event_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], make_service: Callable[..., Service], body: str, says: str
+) -> None:
+    assert says in said_by_check(make_service(tmp_path, body=body), capsys, "--offline")
+
+
+@pytest.mark.parametrize("make_service", [lists_service, partial(python_service, kafka=NOWHERE, with_topics=False)])
+def test_model_that_takes_a_few_blank_events_at_once_is_not_said_to_be_ok(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], make_service: Callable[..., Service]
+) -> None:
+    service = make_service(tmp_path, body="return {'y': inputs['x'][:, 0] + [0, 0, 0][len(inputs['x'])]}")
+    in_pipeline("batch", max_events=8)(tmp_path)
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    *_, warm_up, _, _, verdict = capsys.readouterr().out.splitlines()
+    assert warm_up == "warm-up   runs on cpu with 1, 2 events"
+    assert verdict.startswith("unsure    a worker would start, but the model takes no 4, 8 blank events at once.")
+    assert verdict.endswith("correct the model, or write `max_events: 2` under `batch:`")
 
 
 def test_json_without_a_schema_needs_no_folder_of_schemas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -256,7 +309,9 @@ def bring(file: str) -> Callable[[Path], None]:
     """A model of another kind in place of the ONNX model."""
 
     def change(folder: Path) -> None:
-        (folder / "models" / "vector" / "1" / "model.onnx").rename(folder / "models" / "vector" / "1" / file)
+        target = folder / "models" / "vector" / "1" / file
+        target.parent.mkdir(exist_ok=True)
+        (folder / "models" / "vector" / "1" / "model.onnx").rename(target)
 
     return change
 
@@ -322,6 +377,19 @@ MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     ),
     "joblib in the version's folder": (bring("forest.joblib"), ["1/forest.joblib: a pickled model runs code"]),
     "booster in the version's folder": (bring("model.ubj"), ["1/model.ubj: this looks like a model of XGBoost"]),
+    "Keras in the version's folder": (
+        bring("churn.keras"),
+        ["1/churn.keras: this looks like a model of Keras", "tf2onnx"],
+    ),
+    "Keras 2 in the version's folder": (bring("model.h5"), ["1/model.h5: this looks like a model of Keras", "tf2onnx"]),
+    "SavedModel in the version's folder": (
+        bring("saved_model.pb"),
+        ["1: this is a SavedModel of TensorFlow.", "vector/1 --output ", "vector/1/model.onnx`"],
+    ),
+    "folder of a SavedModel in the version's folder": (
+        bring("export/saved_model.pb"),
+        ["1/export: this is a SavedModel of TensorFlow.", "vector/1/export --output ", "vector/1/model.onnx`"],
+    ),
     "model beside the versions": (
         beside_the_versions,
         ["model `vector` has no version in", "but model.onnx beside the folders of versions", "to ", "/vector/1."],

@@ -660,7 +660,8 @@ def test_exported_program_in_another_form_leaves_the_names_open(tmp_path: Path, 
         ("model.onnx", b"<html>", "can't be loaded: this is a web page"),
         ("model.onnx", b"\x1f\x8b\x08\x00", "can't be loaded: this is compressed with gzip. Unpack it with gunzip."),
         ("model.onnx", b"PK\3\4", "If the archive holds an ONNX model, unpack it."),
-        ("model.h5", b"", "found a file that ends in .h5"),
+        ("model.mar", b"", "found a file that ends in .mar"),
+        ("model.h5", b"", "this looks like a model of Keras. Convert it to ONNX with the package tf2onnx"),
         ("model.pth", b"PK", "weights of a torch model, which don't say how to run it"),
     ],
 )
@@ -676,6 +677,16 @@ def test_file_that_no_executor_runs_says_what_to_do(
     assert expected in said
     assert said.startswith(str(tmp_path / name))
     assert not (tmp_path / "new").exists()
+
+
+def test_folder_of_a_model_that_no_executor_runs_says_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "saved_model.pb").touch()
+    arguments = ["--model", str(tmp_path / "saved"), "--sample", str(sample(tmp_path))]
+    assert cli.run(["init", str(tmp_path / "new"), *arguments]) == 1
+    assert capsys.readouterr().err.startswith(f"{tmp_path / 'saved'}: this is a SavedModel of TensorFlow. Convert it")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from millstream.consumers.demo.example import example_folder
 from millstream.inference.sources.checksums import digest_of, sums_of
 from tests.broker.choice import Broker
 from tests.consumers.service import flights_service
+from tests.inference.models import doubling
 from tests.inference.sources.places import Place
 
 if TYPE_CHECKING:
@@ -27,6 +28,17 @@ if TYPE_CHECKING:
 NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
 EVENTS = str(example_folder() / "events.jsonl")
 NAME = "flights-delay"
+CLASSIFIER = """
+import numpy as np
+
+class Model:
+    def __init__(self, folder, device):
+        pass
+
+    def predict(self, inputs):
+        events = np.arange(len(inputs["numbers"]))
+        return {{"index": {index}, "scores": np.eye(3)[{index}]}}
+"""
 
 
 @pytest.fixture(params=["folder", "url"])
@@ -238,6 +250,38 @@ def test_diff_tells_which_events_it_could_not_compare(
     assert f"{none}:1" in said.err
 
 
+@pytest.mark.parametrize("damage", ["pointer", "another model"])
+def test_version_whose_file_is_not_its_model_is_refused(
+    pipeline: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, damage: str
+) -> None:
+    file = copy_of_the_first(tmp_path) / "model.onnx"
+    if damage == "pointer":
+        file.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+        says = f"{file.name} can't be loaded: this is a pointer of Git LFS, not the model itself. Get the model: git lfs pull"
+    else:
+        shutil.copy(doubling(tmp_path / "others").file, file)
+        says = "Inputs of the model that are not mapped: x"
+    assert cli.run(["models", "diff", pipeline, "1", "2"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert says in said.err
+    assert cli.run(["models", "show", pipeline, "2"]) == 1
+    assert says in capsys.readouterr().err
+
+
+def test_diff_says_that_it_loads_no_version_in_python(
+    pipeline: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = copy_of_the_first(tmp_path)
+    (folder / "model.onnx").unlink()
+    (folder / "model.py").write_text("raise RuntimeError\n", encoding="utf-8")
+    document = yaml.safe_load(Path(pipeline).read_text("utf-8"))
+    document["model"]["trust"] = True
+    Path(pipeline).write_text(yaml.safe_dump(document), encoding="utf-8")
+    assert cli.run(["models", "diff", pipeline, "1", "2"]) == 0
+    assert "\nfiles     not loaded, so they may be damaged (version 2): " in capsys.readouterr().out
+
+
 def test_diff_tells_how_signatures_and_outputs_differ(
     pipeline: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -260,6 +304,32 @@ def test_diff_measures_the_outputs_of_another_training(pipeline: str, capsys: py
     values = [row for row in found if row["kind"] == "values"]
     assert values
     assert all("events differ" in row["new"] and "on average" in row["new"] for row in values)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "{tensor: index, name: label, classes: ['0', '1', '2']}",
+        "{tensor: scores, name: label, top: 1}",
+        "{tensor: scores, name: label, classes: ['0', '1', '2'], top: 1}",
+    ],
+)
+def test_diff_counts_the_events_whose_class_differs(
+    pipeline: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, output: str
+) -> None:
+    copy_of_the_first(tmp_path)
+    for version, index in ((1, "0 * events"), (2, "2 * (events < 3)")):
+        config = config_of(tmp_path, version)
+        config.with_name("model.onnx").unlink()
+        config.with_name("model.py").write_text(CLASSIFIER.format(index=index), encoding="utf-8")
+        config.write_text(
+            config.read_text("utf-8").partition("outputs:")[0] + f"outputs: [{output}]\n", encoding="utf-8"
+        )
+    document = yaml.safe_load(Path(pipeline).read_text("utf-8"))
+    document["model"]["trust"] = True
+    Path(pipeline).write_text(yaml.safe_dump(document), encoding="utf-8")
+    (label,) = [row for row in rows(capsys, "diff", pipeline, "1", "2", "--events", EVENTS) if row["what"] == "label"]
+    assert label["new"].endswith("(the class differs in 3 of 20 events)")
 
 
 ERROR = 'file "{a}\\b" is no\nmodel'

@@ -170,6 +170,10 @@ PROBLEMS = [
     ("name: m\n", "name: m\n  version: '1'\n", 12,
      "model.version: expected a whole number, latest or an alias (a name that begins with a letter), found '1' in quotes. "
      "Remove the quotes."),
+    ("name: m\n", "name: m\n  version: 1.0\n", 12,
+     "alias (a name that begins with a letter), found the number 1.0. Write for example: version: 1"),
+    ("name: m\n", "name: m\n  threads: 2.0\n", 12,
+     "model.threads: expected a whole number, found the number 2.0. Write for example: threads: 2"),
     ("name: m\n", "name: m\n  version: 0\n", 12, "model.version: expected at least 1, found the number 0."),
     ("name: m\n", "name: m\n  threads: true\n", 12,
      "model.threads: expected a whole number, found true. Write for example: threads: 1"),

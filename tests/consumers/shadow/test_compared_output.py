@@ -78,6 +78,28 @@ def test_probability_of_a_class_that_nobody_named_is_refused(tmp_path: Path, cla
     assert check_compared_answers(named, [model, model], [answer, answer]).startswith(f"output `p.{classes[1]}`. ")
 
 
+@pytest.mark.parametrize(
+    ("answer", "section"),
+    [
+        ({"label": ["cat"]}, {}),
+        ({"label": ["cat"], "km": [1.5]}, {"output": "label"}),
+        ({"label.bird": [0.2], "label.cat": [0.1], "label.dog": [0.7]}, {}),
+    ],
+)
+def test_class_as_the_number_of_a_regression_is_refused(
+    tmp_path: Path, answer: dict[str, Any], section: dict[str, Any]
+) -> None:
+    with pytest.raises(PlanError, match=r"expected `task: multiclass`, .* bird, cat, dog; found `regression`, which"):
+        checked(tmp_path, answer, task="regression", **section)
+
+
+@pytest.mark.parametrize("section", [{}, {"output": "label.cat"}])
+def test_number_of_a_regression_may_stand_beside_classes(tmp_path: Path, section: dict[str, Any]) -> None:
+    answer = {"km": [1.5], "label.bird": [0.2], "label.cat": [0.1], "label.dog": [0.7]}
+    named = section.get("output", "km")
+    assert checked(tmp_path, answer, task="regression", **section).startswith(f"output `{named}`. ")
+
+
 def test_class_beside_its_probabilities_is_told_with_how_to_compare_these(tmp_path: Path) -> None:
     said = checked(tmp_path, {"label": [1], "probabilities": [[0.25, 0.75]]})
     assert said.startswith("output `label`. It is a whole number, so the AUC knows no probabilities.")

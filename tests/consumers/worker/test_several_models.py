@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -68,6 +69,15 @@ def test_check_lists_the_models_and_what_a_prediction_has(folder: Path, capsys: 
     assert "input     x: float32 [1] per event, from x\ninput     large.x: float32 [2] per event, from x, z\n" in out
     assert "output    escalated, from the pipeline\noutput    models, from the pipeline\n" in out
     assert "ok        a worker would start" in out
+
+
+def test_check_names_the_model_that_takes_few_events_at_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(folder / "models" / "small")
+    write_scaled(folder / "models", "small", 1, check="assert len(x) < 9")
+    code, out, _ = check(folder, capsys, {"cascade": CASCADE})
+    assert code == 0
+    place = f"model small version 1 ({folder}/models/small/1/config.yaml)"
+    assert out.splitlines()[-1].startswith(f"unsure    a worker would start, but {place} takes no 16, 32, ")
 
 
 @pytest.mark.parametrize(

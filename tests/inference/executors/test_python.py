@@ -244,6 +244,32 @@ def test_outputs_that_are_not_as_declared_stop_the_start_and_reject_an_event(
         executor.warm_up()
 
 
+def test_predict_without_inputs_stops_the_start(tmp_path: Path) -> None:
+    code = "class Model:\n    def __init__(self, folder, device): ...\n    def predict(self): ...\n"
+    with pytest.raises(ModelConfigError, match=r"model\.py: expected `predict\(self, inputs\)` .* 2 were given"):
+        PythonExecutor(write_python(tmp_path, code)).warm_up()
+
+
+def test_type_error_of_a_decorated_predict_rejects_its_event(tmp_path: Path) -> None:
+    code = """
+    import functools
+
+    def with_bias(predict):
+        return functools.wraps(predict)(lambda self, inputs: predict(self, inputs, 1))
+
+    class Model:
+        def __init__(self, folder, device): ...
+
+        @with_bias
+        def predict(self, inputs, bias):
+            raise TypeError("text")
+    """
+    executor = PythonExecutor(write_python(tmp_path, code))
+    executor.warm_up()
+    with pytest.raises(ModelRejected, match="TypeError: text"):
+        executor.run(ONE)
+
+
 def test_model_that_refuses_blank_events_starts_all_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     body = "if not inputs['x'].all():\n    raise ValueError('blank')\nreturn {'y': inputs['x']}"
     executor = PythonExecutor(predicting(tmp_path, body), max_events=2)
@@ -285,6 +311,14 @@ def test_model_for_which_the_memory_never_suffices_is_not_ready(tmp_path: Path) 
         (
             "class Model:\n    def predict(self, inputs): ...\n",
             r"can't be loaded: TypeError: Model\(\) takes no arguments",
+        ),
+        (
+            "\n\nclass Model:\n    def __init__(self): ...\n",
+            r"model.py:3: .*takes 1 positional argument but 3 were given\. Expected .*`def __init__\(self, folder, device\)`",
+        ),
+        (
+            "from .constants import FACTOR\nclass Model:\n    def __init__(self, folder, device): FACTOR()\n",
+            r"model.py:3: the model can't be loaded: TypeError: 'int' object is not callable\.$",
         ),
         (
             "class Model:\n    def __init__(self, folder, device): ...\n",
