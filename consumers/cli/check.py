@@ -268,9 +268,8 @@ def _ran(plan: Plan) -> str:
     executor = plan.executor
     device = "a server" if isinstance(executor, BlockingExecutor) else getattr(executor, "device", plan.model.executor)
     failed = _failed_sizes(executor)
-    sizes = [size for size in getattr(executor, "batch_sizes", ()) if size not in failed] or [
-        1
-    ]  # this command has run one event
+    ran = [size for size in getattr(executor, "batch_sizes", ()) if size not in failed]
+    sizes = ran or [1]  # this command has run one event
     return f"runs on {device} with {', '.join(map(str, sizes))} event{'' if sizes == [1] else 's'}"
 
 
