@@ -252,7 +252,8 @@ def _also_named(named: Found, found: Sequence[Found]) -> list[Found]:
 def _named(name: str, found: Sequence[Found]) -> Found | None:
     """The field with the input's name: first exactly, then without regard to case and separators.
 
-    Of several, it is the one that most events have: in a change event, `after.amount` rather than `before.amount`.
+    Of several, it is the one that most events have: in a change event, `after.amount` rather than `before.amount`. A list of one
+    field of objects may also have the name of the array: `legs[].km` that of `legs`.
     """
     own = squeezed(name)
     ways: list[Callable[[str], bool]] = [
@@ -261,4 +262,7 @@ def _named(name: str, found: Sequence[Found]) -> Found | None:
         lambda path: own in (squeezed(path), squeezed(last_name(path))),
     ]
     named = ([one for one in found if is_named(one.path)] for is_named in ways)
-    return next((max(alike, key=lambda one: one.events) for alike in named if alike), None)
+    if (alike := next(filter(None, named), None)) is not None:
+        return max(alike, key=lambda one: one.events)
+    of_array = [one for one in found if one.is_list and squeezed(last_name(_array_of(one.path))) == own]
+    return of_array[0] if len(of_array) == 1 else None

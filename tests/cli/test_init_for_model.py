@@ -343,6 +343,26 @@ def test_list_of_varying_length_is_padded_for_an_input_of_fixed_length(tmp_path:
     assert cli.run(["predict", str(tmp_path / "fixed"), str(file)]) == 0
 
 
+def test_list_in_an_array_fills_the_input_with_the_arrays_name(tmp_path: Path) -> None:
+    inputs = [("numbers", TensorProto.FLOAT, [3]), ("legs", TensorProto.FLOAT, [3])]
+    events = [
+        {
+            "id": f"a{n}",
+            "km": n + 0.5,
+            "age": n % 9 + 0.25,
+            "fare": 2.5 * n,
+            "legs": [{"v": n + k / 4} for k in range(3)],
+        }
+        for n in range(30)
+    ]
+    _, config = made(
+        tmp_path / "rides", "--model", model(tmp_path / "m.onnx", inputs), "--sample", write_events(tmp_path, events)
+    )
+    numbers, legs = config["inputs"]
+    assert legs["field"] == "legs[].v"
+    assert sorted(numbers["fields"]) == ["age", "fare", "km"]
+
+
 def test_numbered_inputs_are_the_items_of_the_list_with_their_name(tmp_path: Path) -> None:
     events = [{"id": f"c{number}", "usageGb": [1.5, None if number == 3 else 2.5, 0.5]} for number in range(12)]
     inputs = [(f"usage_{number}", TensorProto.FLOAT, [1]) for number in (1, 2, 3)]
