@@ -129,7 +129,7 @@ def _load(path: Path) -> Schema:
         definition = definition_of(str(path), text)
     except json.JSONDecodeError as error:
         raise BadSchemaError(
-            f"{path}:{error.lineno}: expected JSON: {error.msg} at column {error.colno}: correct the file"
+            f"{path}:{error.lineno}: expected JSON: {error.msg.removesuffix(' at')} at column {error.colno}: correct the file"
         ) from error
     except UnicodeDecodeError as error:
         raise BadSchemaError(f"{path}: expected UTF-8 text, found other bytes at {error.start}: save it so") from error

@@ -106,7 +106,8 @@ def json_row(text: str) -> dict[str, Any] | str:
     except json.JSONDecodeError as error:
         if "{" not in text and _SEVERAL_CELLS.search(text):
             return "expected a JSON object, found what looks like CSV. If it is, name the file so that it ends in .csv."
-        return f"expected a JSON object, found text that is not JSON: {error.msg} at column {error.colno}. Correct the line."
+        where = f"{error.msg.removesuffix(' at')} at column {error.colno}"
+        return f"expected a JSON object, found text that is not JSON: {where}. Correct the line."
     except ValueError:
         return "expected a JSON object, found a number with thousands of digits. Send it as text, or null if it isn't known."
     except RecursionError:

@@ -105,7 +105,8 @@ def _all_skipped(sample: Sample) -> str:
     """Why there is no event; empty if nothing was skipped."""
     if sample.skipped < 2:
         return sample.first_skipped
-    return f"{sample.first_skipped} None of the {sample.skipped} records that were read is an event. This is the first one."
+    first = sample.first_skipped.removesuffix(".")
+    return f"{first}. None of the {sample.skipped} records that were read is an event. This is the first one."
 
 
 def _unreadable(row: Mapping[str, Any]) -> str:

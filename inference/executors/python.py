@@ -1,5 +1,6 @@
 """The Python executor: runs a class `Model` from the model's folder, which needs no import of Millstream."""
 
+import inspect
 import logging
 import re
 import socket
@@ -156,6 +157,11 @@ class PythonExecutor:
 
     def _named(self, outputs: object, events: int) -> dict[str, npt.NDArray[Any]]:
         """The outputs under their names in predictions. Raises NotAsConfigured, NanOutput."""
+        if inspect.iscoroutine(outputs):
+            outputs.close()  # otherwise Python warns that nothing has awaited it
+            raise NotAsConfigured(
+                f"{self.model.place}: expected `def predict`, found `async def predict`: remove `async`."
+            )
         if not isinstance(outputs, Mapping):
             raise NotAsConfigured(
                 f"{self.model.place}: `predict` returned {type(outputs).__name__}, not a dict of arrays by output name."

@@ -202,6 +202,7 @@ def test_status_of_a_server_without_capacity_counts_as_an_outage(tmp_path: Path,
     [
         ("None", "`predict` returned NoneType, not a dict of arrays by output name"),
         ("inputs['x']", "`predict` returned ndarray, not a dict"),
+        ("__import__('asyncio').sleep(0)", "expected `def predict`, found `async def predict`"),
         ("{'score': [1.0]}", r"returned the outputs \['score'\], without \['y'\], which config.yaml names"),
         ("{'y': [[1, 2], [3]]}", "output `y` has lists of different lengths, or values beside lists"),
         ("{'y': 1.0}", "output `y` is one float, not an array or a list with an entry for each event"),
