@@ -41,6 +41,15 @@ def parse_duration(value: object) -> float:
     return seconds
 
 
+def written_duration(seconds: float) -> str:
+    """The duration as a YAML file takes it, in the largest unit that gives a whole number: "6h", "90m", "1500ms"."""
+    amount = Decimal(str(seconds))
+    for unit, size in sorted(_SECONDS_OF.items(), key=lambda entry: -entry[1]):
+        if amount and amount % size == 0:
+            return f"{int(amount / size)}{unit}"
+    return f"{seconds:g}s"
+
+
 def parse_size(value: object) -> int:
     """Return the bytes of a text such as "512KiB" or "1.5MB" (units B, KB, KiB, MB, MiB, GB, GiB).
 

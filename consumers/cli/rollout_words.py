@@ -79,11 +79,13 @@ def step_lines(pipeline: Pipeline, before: RolloutRecord | None, record: Rollout
     share = percent(progress.share)
     if progress.share == SLOTS:
         begun, after = f"the watch at {share}", "the candidate is promoted"
+        old = "the candidate's events from before don't count, but the baseline's from before 100 % still do"
     else:
         begun = f"{_step_of(steps, progress) or 'a step'} at {share}"
         after = _after(steps, progress)
+        old = "what was evaluated before doesn't count"
     goes_on = f"`resume` begins {begun}" if record.state == "paused" else f"{begun} has begun"
-    return [f"next      {goes_on} anew: what was evaluated before doesn't count. When it has passed, {after}"]
+    return [f"next      {goes_on} anew: {old}. When it has passed, {after}"]
 
 
 def _after(steps: Steps, progress: Progress) -> str:

@@ -6,6 +6,8 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from millstream.pipeline.comparison_sections import EXPECTED_LABELS
+from millstream.schemas.units import written_duration
+from millstream.schemas.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +52,7 @@ def _missing(pipeline: Pipeline, labels: Labels, rows: Sequence[dict[str, Any]])
         return (
             f"none of the {events:,} compared events has a label so far. A label counts if its `{labels.event_id}` is an "
             f"event's ID and its `{labels.value}` is {EXPECTED_LABELS[task]}. `millstream tail {file} --topic {labels.topic} "
-            f"--from-beginning` shows labels, and the job's log says which ones it leaves out"
+            f"--from-beginning` shows labels, and the job's log says which ones it leaves out{_final(labels, rows)}"
         )
     if not paired:
         what = "no class of both models" if pipeline.comparison.task == "multiclass" else "no score of both models"
@@ -61,13 +63,27 @@ def _missing(pipeline: Pipeline, labels: Labels, rows: Sequence[dict[str, Any]])
     return _missing_for_auc(pipeline, rows) if pipeline.comparison.task == "classification" else ""
 
 
+def _final(labels: Labels, rows: Sequence[dict[str, Any]]) -> str:
+    """Says how many windows take no labels any more, and what to do; empty if none is final."""
+    windows = {row["window_start"] for row in rows}
+    if not (final := {row["window_start"] for row in rows if row["final"]}):
+        return ""
+    return (
+        f". {len(final):,} of {counted(len(windows), 'window')} {'is' if len(final) == 1 else 'are'} final: labels that come for "
+        f"their events now don't count. If labels usually come so late, write a longer `labels.wait`, now "
+        f"{written_duration(labels.wait)}, for the windows to come. `millstream replay` also takes later labels, until "
+        "`labels.wait` after its `--to`. Once a window is deleted, only the job counts its labels, as unknown_labels in its log "
+        "and its metrics"
+    )
+
+
 def _late(labels: Labels, rows: Sequence[dict[str, Any]]) -> str:
     """Says how many labels came too late, and what to do; empty if none did."""
     late = sum(row["late_labels"] or 0 for row in rows)
     came = "1 label came after its window" if late == 1 else f"{late:,} labels came after their windows"
     if not late:
         return ""
-    advice = f"If that is usual, write a longer `labels.wait`, now {labels.wait:g} s"
+    advice = f"If that is usual, write a longer `labels.wait`, now {written_duration(labels.wait)}"
     return f"{came} had closed, not counting windows that are deleted. {advice}"
 
 
@@ -79,7 +95,7 @@ def _missing_for_auc(pipeline: Pipeline, rows: Sequence[dict[str, Any]]) -> str:
     if not any(_has_both(row) for row in rows):
         return (
             f"{paired:,} paired events so far, but no window has 2 labels that are true and 2 that are false. Write a longer "
-            f"`comparison.window`, now {pipeline.comparison.window:g} s, and start the job again"
+            f"`comparison.window`, now {written_duration(pipeline.comparison.window)}, and start the job again"
         )
     return ""
 

@@ -98,6 +98,11 @@ class Joins:
             "a partition are open: then write a larger `comparison.window`",
             "ahead": "a comparison of an event whose time is more than 5 minutes ahead of this machine's clock",
         }
+        if settings.all_compared:  # of a sample, most labels have no comparison, and nothing is to be done
+            self._examples["unknown_labels"] = (
+                "a label whose event has no comparison here: its window is deleted (one `comparison.window` after it closed), no "
+                "shadow scored it, or `labels.event_id` names another ID. If labels come late, write a longer `labels.wait`"
+            )
         self._foreign: dict[
             int, list[bytes]
         ] = {}  # partition -> keys that aren't a chunk's; the next `clean_up` deletes them

@@ -49,6 +49,7 @@ class JoinSettings:
     most_events: int  # most events of a window
     threshold: float
     classes: Classes | None = None  # those of the models, if they are compared
+    all_compared: bool = False  # whether a shadow takes all events, so that each label should have a comparison
 
     @property
     def most_windows(self) -> int:
@@ -70,6 +71,7 @@ def join_settings(pipeline: Pipeline, classes: Classes | None) -> JoinSettings:
         most_events=comparison.max_events,
         threshold=comparison.threshold,
         classes=classes,
+        all_compared=any(shadow.sample_rate == 1 for shadow in pipeline.shadows),
     )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.consumers.comparison.join import join_settings
 from millstream.consumers.comparison.metrics import LEFT_OUT
+from millstream.schemas.units import written_duration
 
 if TYPE_CHECKING:
     from millstream.pipeline.pipeline import Pipeline
@@ -20,7 +21,7 @@ def many_windows(pipeline: Pipeline, windows: int) -> str:
     updates = "Updates" if pipeline.labels is None else "Each has few labels, and updates"
     sentences = [
         f"there are {windows:,} windows. {updates} of the results take long: write a larger `comparison.window` "
-        f"(now {pipeline.comparison.window:g} s) into {pipeline.path.name}"
+        f"(now {written_duration(pipeline.comparison.window)}) into {pipeline.path.name}"
     ]
     most = join_settings(pipeline, None).most_windows
     if windows >= most:

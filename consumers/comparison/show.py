@@ -27,6 +27,7 @@ from millstream.schemas.avro.types import parsed
 from millstream.schemas.errors import BadSchemaError, SchemaError, SchemaUnavailable
 from millstream.schemas.records import EVALUATION
 from millstream.schemas.store import Schema
+from millstream.schemas.units import written_duration
 from millstream.schemas.wire import HEAD_BYTES, schema_id_of
 from millstream.topics.group import is_empty
 from millstream.topics.since_reader import SinceReader
@@ -169,17 +170,30 @@ def results(pipeline: Pipeline, rows: Sequence[dict[str, Any]], shadows: Sequenc
             yield Padding(Text(line), INDENT, expand=False)
         yield Padding(figures_table(row, names), INDENT, expand=False)
     start = f"start it with `millstream compare {quote(str(pipeline.named))}`, and let it run"
+    is_stopped = is_empty(pipeline.client_config(), app_name(pipeline))
     if not rows:
-        yield Text(
-            f"no results yet: the comparison job writes them ({start}) while workers answer events. "
-            f"A busy worker's shadow leaves events out: the worker's log and its metric {SHADOW_SKIPPED.name} say how many"
-        )
-    elif is_empty(pipeline.client_config(), app_name(pipeline)):
+        yield Text(f"no results yet: {_first_results(pipeline, start, is_stopped=is_stopped)}")
+    elif is_stopped:
         yield Text(f"the comparison job isn't running, so these results stay as they are: {start}")
     for each in shadows if rows else ():
         if each.totals is not None and each.totals.labels:
             yield from _all_windows(each, each.totals)
         yield Text(conclusion(pipeline, printable(each.name), each.rows, each.verdict))
+
+
+def _first_results(pipeline: Pipeline, start: str, *, is_stopped: bool) -> str:
+    """When the first results come. `start`: how to start the job."""
+    skipped = (
+        f"A busy worker's shadow leaves events out: the worker's log and its metric {SHADOW_SKIPPED.name} say how many"
+    )
+    if is_stopped:
+        job = "A job that has just been started joins its group first, which may take a minute"
+        return f"the comparison job writes them ({start}) while workers answer events. {job}. {skipped}"
+    return (
+        f"a comparison job that runs writes its first ones about {written_duration(pipeline.comparison.update_every)} "
+        f"(`comparison.update_every`) after it has read the first comparisons, so workers must answer events. After its start, "
+        f"this may take a minute. If no job runs, {start}. {skipped}"
+    )
 
 
 def _all_windows(each: Judged, whole: Totals) -> Iterator[RenderableType]:

@@ -14,6 +14,20 @@ ENOUGH: Final = 20_000
 """Events of the baseline that decide about the latency, also if some calls of the model wait for a busy machine."""
 
 
+def last_shared(settings: StepSettings, steps: Sequence[StepFigures]) -> int | None:
+    """When the last step began in which the baseline had a share and events, ms since the epoch; None: not known.
+
+    Args:
+        settings: of the step at 100 %.
+        steps: the figures of all steps so far.
+    """
+    ours = [own for own in steps if own.rollout == settings.rollout and own.epoch < settings.epoch]
+    for own in sorted(ours, key=lambda step: -step.epoch):
+        if own.variants[0].share > 0 and own.variants[0].events > 0:
+            return max(own.since, settings.resumed)
+    return None
+
+
 def most_before(settings: StepSettings, steps: Sequence[StepFigures]) -> int:
     """The longest time before the step that may be read, in ms: to the begin of the last step in which the baseline had a share.
 
@@ -23,11 +37,8 @@ def most_before(settings: StepSettings, steps: Sequence[StepFigures]) -> int:
         settings: of the step.
         steps: the figures of all steps so far.
     """
-    ours = [own for own in steps if own.rollout == settings.rollout and own.epoch < settings.epoch]
-    for own in sorted(ours, key=lambda step: -step.epoch):
-        if own.variants[0].share > 0 and own.variants[0].events > 0:
-            return max(settings.before, settings.since - own.since)
-    return settings.before
+    begin = last_shared(settings, steps)
+    return settings.before if begin is None else max(settings.before, settings.since - begin)
 
 
 def next_before(settings: StepSettings, most: int, events: float) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from millstream.consumers.rollout.judging import Levels, MetricRule, bounds_of_difference, verdict
-from millstream.consumers.rollout.latencies import LATENCY, LEAST_BLOCKS, blocks_of, compared, slowest
+from millstream.consumers.rollout.latencies import LATENCY, LEAST_BLOCKS, blocks_of, compared, effective_blocks, slowest
 from millstream.consumers.rollout.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -23,11 +23,37 @@ class Timed(NamedTuple):
     times: Ints  # of the predictions, ms since the epoch
     milliseconds: Floats  # of the model calls
 
+    def since(self, time: int) -> Timed:
+        """Those from this time on, ms since the epoch."""
+        mask = self.times >= time
+        return Timed(self.times[mask], self.milliseconds[mask])
+
 
 def timed(side: Side) -> Timed:
     """Of the events that the variant answered."""
     known = side.answered & np.isfinite(side.ms)
     return Timed(side.rows["time"][known], side.ms[known])
+
+
+def timed_sides(settings: StepSettings, baseline: Side, candidate: Side) -> tuple[Timed, Timed]:
+    """The events of both variants whose latencies are compared.
+
+    At 100 %, no more events of the baseline come, so a burst of slow calls would leave the latency without an interval for good.
+    Then only its events since the last step began count, if these are enough. The choice depends on when the baseline's slow
+    calls came, and not on the difference from the candidate, so it favours no verdict.
+    """
+    first, second = timed(baseline), timed(candidate)
+    if not settings.before or settings.last_shared is None or _are_enough(settings, first, second):
+        return first, second
+    recent = first.since(settings.last_shared)
+    return (recent if _are_enough(settings, recent, second) else first), second
+
+
+def _are_enough(settings: StepSettings, baseline: Timed, candidate: Timed) -> bool:
+    """Whether the baseline's slow calls lie in so many blocks of time that its interval is trusted."""
+    blocks, _ = blocks_of(baseline.times, candidate.times)
+    slow = slowest(blocks, baseline.milliseconds, settings.latency_quantile)
+    return bool(effective_blocks(slow.blocks) >= LEAST_BLOCKS)
 
 
 def metric_of(quantile: float) -> str:
@@ -37,7 +63,7 @@ def metric_of(quantile: float) -> str:
 
 def latency_verdict(settings: StepSettings, baseline: Side, candidate: Side, levels: Levels) -> Verdict:
     """Whether the candidate is too slow."""
-    sides = timed(baseline), timed(candidate)
+    sides = timed_sides(settings, baseline, candidate)
     return judged_latency(*sides, quantile=settings.latency_quantile, at_most=settings.latency_at_most, levels=levels)
 
 

@@ -54,6 +54,7 @@ class StepSettings:
     since: int  # the step is judged by the events since then
     bake: int  # the least time of a step
     before: int  # how long before `since` the baseline's events count as well
+    resumed: int  # no event of before counts: somebody has resumed then; 0: nobody has
     rewards_since: int | None  # from when on events count for the rewards of a bandit; None: it is no bandit
     variants: tuple[RolloutVariant, ...]
     shares: tuple[float, ...]  # of each variant, 0 to 1
@@ -79,6 +80,9 @@ class StepSettings:
     has_labels: bool
     reward: str | None  # the label's field
     ratio_tolerance: float | None = RATIO_TOLERANCE  # None: a ratio that isn't shown to be off is good enough
+    last_shared: int | None = (
+        None  # at 100 %: when the last step began in which the baseline had a share; None: not known
+    )
 
     @property
     def begin(self) -> int:
@@ -114,7 +118,8 @@ def step_settings(pipeline: Pipeline, record: RolloutRecord) -> StepSettings:
         attempt=progress.attempt,
         since=progress.since,
         bake=round(rollout.bake * 1000),
-        before=BEFORE_MS if shares[0] == 0 and record.strategy != "bandit" else 0,
+        before=_before(progress) if shares[0] == 0 and record.strategy != "bandit" else 0,
+        resumed=progress.resumed,
         rewards_since=None if memory.arms is None else _rewards_since(progress, memory.arms, maturity),
         variants=record.variants,
         shares=shares,
@@ -180,6 +185,11 @@ def _memory(record: RolloutRecord) -> Memory:
         return Memory.of(record)
     except ValueError as error:
         raise EvaluationError(f"rollout of {record.pipeline}, revision {record.revision}: {error}") from error
+
+
+def _before(progress: Progress) -> int:
+    """How long before a step at 100 % the baseline's events count: not from before somebody resumed."""
+    return min(BEFORE_MS, max(progress.since - progress.resumed, 1))
 
 
 def _rewards_since(progress: Progress, arms: Arms, maturity: int) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from millstream.consumers.evaluation.latency import Timed, timed
+from millstream.consumers.evaluation.latency import Timed, timed_sides
 from millstream.consumers.rollout.latencies import LATENCY, LEAST_BLOCKS, blocks_of, effective_blocks, slowest
 from millstream.consumers.rollout.rounded import A_SECOND, span
 
@@ -45,7 +45,7 @@ def latency_outlook(
     verdict = next((own for own in found.verdicts if own.metric == LATENCY), None)
     if verdict is None or verdict.outcome != "undecided":
         return
-    both = timed(baseline), timed(candidate)
+    both = timed_sides(settings, baseline, candidate)
     blocks = blocks_of(*(own.times for own in both))
     sides = [_Slow.of(calls, own, settings.latency_quantile) for calls, own in zip(both, blocks, strict=True)]
     fewer = min((0, 1), key=lambda number: sides[number].effective)

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
 
-from millstream.consumers.evaluation.before import most_before, next_before
+from millstream.consumers.evaluation.before import last_shared, most_before, next_before
 from millstream.consumers.evaluation.intake import ComparisonIntake, LetterIntake, PredictionIntake
 from millstream.consumers.evaluation.label_reading import LabelReading
 from millstream.consumers.evaluation.reference import read_reference
@@ -76,6 +76,7 @@ class StepEvaluator:
         settings = step_settings(pipeline, record)
         self._earlier = earlier_ratios(steps, record.rollout, settings.epoch)
         self._most_before = most_before(settings, steps)
+        settings = replace(settings, last_shared=last_shared(settings, steps))
         self._reference: Reference | None = None
         self._label_topic = "" if pipeline.labels is None else pipeline.labels.topic
         self._open(settings)

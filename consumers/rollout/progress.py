@@ -41,6 +41,9 @@ class Progress:
     since: int = 0  # when the step began, ms since the epoch
     epoch: int = 1  # steps begun in all; an evaluation belongs to one
     attempts: tuple[int, ...] = (1,)  # how often each step so far was begun
+    resumed: int = (
+        0  # when somebody last resumed below 100 %, ms since the epoch: no event of before counts; 0: nobody has
+    )
 
     @property
     def attempt(self) -> int:
@@ -78,7 +81,7 @@ class Progress:
             ValueError: the text is something else.
         """
         try:
-            found = json.loads(text)
+            found = {"resumed": 0} | json.loads(text)  # older versions did not write it
             known = {own.name: found[own.name] for own in fields(cls)}
             progress = cls(**known | {"attempts": tuple(known["attempts"])})
             if (wrong := _wrong(progress)) is not None:
@@ -93,7 +96,7 @@ class Progress:
 
 def _wrong(progress: Progress) -> str | None:
     """The first field that no strategy writes; None: there is none. A step far away would take all memory when it begins."""
-    numbers = {"step": MOST_STEPS, "share": SLOTS, "since": 2**53, "epoch": 2**53}
+    numbers = {"step": MOST_STEPS, "share": SLOTS, "since": 2**53, "epoch": 2**53, "resumed": 2**53}
     for name, most in numbers.items():
         value = getattr(progress, name)
         if type(value) is not int or not 0 <= value <= most:

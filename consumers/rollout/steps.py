@@ -249,9 +249,7 @@ def commanded(
         case "pause":
             return Decision("pause", reason, replace(progress, state="paused"))
         case "resume":
-            # Results from before the pause don't count: whoever resumes has changed something, or waited for it.
-            state: State = "watching" if progress.share == SLOTS else "running"
-            return Decision("resume", reason, progress.begun(progress.step, progress.share, now, state))
+            return Decision("resume", reason, _resumed(progress, now))
         case "set":
             if share is None or not 0 <= share <= SLOTS:
                 raise BadCommandError(f"set: expected a share from 0 % to 100 %, found {percent(share or 0)}")
@@ -260,6 +258,13 @@ def commanded(
             return Decision("set", reason, progress.begun(progress.step, share, now, after))
     decision = _next_step(steps, progress, now, reason)
     return replace(decision, emergency=command == "step")
+
+
+def _resumed(progress: Progress, now: int) -> Progress:
+    """Results from before the pause don't count: whoever resumes has changed something, or waited for it."""
+    if progress.share == SLOTS:  # the baseline has no other events than those from before
+        return progress.begun(progress.step, SLOTS, now, "watching")
+    return replace(progress.begun(progress.step, progress.share, now, "running"), resumed=now)
 
 
 def following_step(steps: Steps, progress: Progress) -> int:

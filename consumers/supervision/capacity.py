@@ -73,7 +73,10 @@ class CapacityEstimate:
 
     def __init__(self) -> None:
         self.capacity: float | None = None  # events per busy second of one worker; None: no events have waited yet
-        self.utilisation = 0.0  # share of their time during which the workers were busy, between the last two readings
+        # Share of their time during which the workers were busy, over the last MEASUREMENT_SECONDS: a reading in the middle of a
+        # long batch shows nothing of it.
+        self.utilisation = 0.0
+        self._looks: deque[Mapping[int, Work]] = deque()  # those that `utilisation` is of
         self._seconds = 0.0  # seconds with waiting events so far
         self._first = True  # whether `_recent` still contains all of them
         self._recent: dict[int, deque[Work]] = {}  # by worker number
@@ -90,8 +93,7 @@ class CapacityEstimate:
             works: the work of each worker, by number.
             behind: whether events waited for workers.
         """
-        seconds = sum(work.seconds for work in works.values())
-        self.utilisation = sum(work.busy for work in works.values()) / seconds if seconds else 0.0
+        self._update_utilisation(works)
         if not behind:
             self._recent.clear()
             self._first = self.capacity is None
@@ -110,6 +112,22 @@ class CapacityEstimate:
             share = 1.0 if self.capacity is None or self._first else SMOOTHING_FACTOR
             self.capacity = measured if self.capacity is None else self.capacity + share * (measured - self.capacity)
             self._first = self._first and self._seconds < MEASUREMENT_SECONDS
+
+    def _update_utilisation(self, works: Mapping[int, Work]) -> None:
+        if not works:  # no worker is ready
+            self._looks.clear()
+            self.utilisation = 0.0
+            return
+        self._looks.append(works)
+        while sum(map(_span, self._looks)) - _span(self._looks[0]) >= MEASUREMENT_SECONDS:
+            self._looks.popleft()
+        done = [work for look in self._looks for work in look.values()]
+        self.utilisation = sum(work.busy for work in done) / sum(work.seconds for work in done)
+
+
+def _span(look: Mapping[int, Work]) -> float:
+    """The seconds between two readings."""
+    return max(work.seconds for work in look.values())
 
 
 def _rate(works: Collection[Work]) -> float:

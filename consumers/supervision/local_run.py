@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
@@ -17,7 +18,7 @@ from millstream.consumers.supervision.merged_metrics import MergedCollector, Sta
 from millstream.consumers.supervision.reading import Reading, reading_of
 from millstream.consumers.supervision.run_screen import Screen
 from millstream.consumers.supervision.scaling import Policy
-from millstream.consumers.supervision.supervisor import Supervisor
+from millstream.consumers.supervision.supervisor import Supervisor, Worker
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.wording import counted
 
@@ -97,7 +98,7 @@ class LocalRun:
             WorkersFailed: no worker gets ready.
             WorkersStopped: all workers ended with an error that a restart doesn't solve.
         """
-        health = RunHealth(lambda: self._status, lambda: self._watch.problem, self._not_ready)
+        health = RunHealth(self._status_now, lambda: self._watch.problem, self._not_ready)
         server = None if port is None else HealthServer(health, self._registry(), host, port)
         if server is not None:
             self._screen.say(f"serving /metrics, /live and /ready on {server.address}")
@@ -124,7 +125,7 @@ class LocalRun:
             self._screen.say(f"{counted(broken, 'worker')} had ended by an error before, which the lines above tell")
         return drained and not broken
 
-    def _loop(self, health: Health) -> None:
+    def _loop(self, health: "RunHealth") -> None:
         autoscaler = Autoscaler(self._policy)
         due = 0.0
         while not self._stopping.wait(POLL_INTERVAL):
@@ -141,6 +142,7 @@ class LocalRun:
             if status.ready:
                 self._supervisor.note_ready()
             self._supervisor.resize(status.decision.workers, now)
+        health.draining = lambda: self._supervisor.draining
         self._screen.end_line()
         self._screen.say(
             f"draining {counted(self._supervisor.running, 'worker')}. Events in flight are finished and committed, for at most "
@@ -155,6 +157,14 @@ class LocalRun:
                 for number, worker in self._supervisor.workers().items()
                 if (text := worker.scrape()) is not None
             }
+
+    def _status_now(self) -> Status | None:
+        """The last status, without the workers that have ended since: a worker that was killed is not ready."""
+        status, workers = self._status, self._supervisor.workers()
+        if status is None:
+            return None
+        ready = sum(reading.ready and _runs(workers.get(n), reading) for n, reading in status.fleet.readings.items())
+        return replace(status, ready=ready)
 
     def _not_ready(self) -> str:
         """What the workers that aren't ready wait for; empty: no worker says so."""
@@ -190,8 +200,13 @@ class LocalRun:
         return registry
 
 
+def _runs(worker: Worker | None, reading: Reading) -> bool:
+    """Whether the worker is the process that the reading is of, and has not ended."""
+    return worker is not None and worker.pid == reading.pid and worker.status() is None
+
+
 class RunHealth(Health):
-    """Ready while a worker is ready; `/ready` also shows the decision, and why a worker isn't ready."""
+    """Ready while a worker is ready, until the run stops; `/ready` also shows the decision, and why a worker isn't ready."""
 
     def __init__(
         self, status: Callable[[], Status | None], problem: Callable[[], str], not_ready: Callable[[], str]
@@ -205,9 +220,12 @@ class RunHealth(Health):
         self._status = status
         self._problem = problem
         self._not_ready = not_ready
+        self.draining: Callable[[], int] | None = None  # once the run stops: how many workers still drain
 
     def readiness(self) -> tuple[bool, str]:
         """See `Health`."""
+        if self.draining is not None:
+            return False, f"stopping: {counted(self.draining(), 'worker')} left to drain"
         status = self._status()
         if status is None:
             return False, "not ready: starting"
@@ -216,4 +234,4 @@ class RunHealth(Health):
             text += f"; the lag is unknown: {problem}"
         if status.ready < status.fleet.size and (said := self._not_ready()):
             text += f"; {said}"
-        return self.ready, text
+        return self.ready and status.ready > 0, text

@@ -137,7 +137,9 @@ def status_text(status: Status, problem: str) -> str:
     # Before, the trend is also of the time in which no worker was ready, and says that the lag doesn't shrink.
     known = status.trend_known_for >= WINDOW_SECONDS
     drain = f", {_drain(lag.drain)}" if behind and known and lag.drain is not None else ""
-    busy = f", {status.utilisation:.0%} busy" if status.ready else ""
+    busy = f"{status.utilisation:.0%}"
+    # A worker counts a batch's time only when the batch ends. While events wait, it is not idle.
+    busy = f", {busy} busy" if status.ready and not (behind and busy == "0%") else ""
     return (
         f"{size}{busy}  in {arrival}/s out {status.done_rate:,.0f}/s  "
         f"lag {lag.messages:,} ({age} s{drain})  |  {status.decision.reason}"

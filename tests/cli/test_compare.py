@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from millstream.consumers.comparison import show
 from millstream.consumers.comparison.partials import Partial
 from millstream.consumers.comparison.results import encode_result, result, result_key
 from millstream.consumers.observability.metrics import SHADOW_SKIPPED
@@ -22,7 +23,7 @@ from tests.broker.choice import Broker
 from tests.broker.clients import produce
 from tests.cli.command import COMMAND, ENVIRON, millstream, millstream_here
 from tests.comparison.scene import START, Events, comparison_scene
-from tests.pipeline.pipeline_files import SMALL
+from tests.pipeline.pipeline_files import SMALL, load
 
 PAIR = Pair(Variant("delay", 1, "primary"), Variant("delay", 2))
 
@@ -167,6 +168,17 @@ def test_no_results_say_how_to_start_the_job(tmp_path: Path, kafka: Broker) -> N
     )
     assert "A busy worker's shadow leaves events out" in done.stdout
     assert SHADOW_SKIPPED.name in done.stdout
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_no_results_of_a_job_that_runs_say_when_they_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stopped: bool
+) -> None:
+    pipeline = load(tmp_path, SMALL + "shadows: [{version: 2}]\ncomparison: {update_every: 90s}\n")
+    monkeypatch.setattr(show, "is_empty", lambda *_: stopped)
+    [said] = map(str, show.results(pipeline, [], []))
+    assert ("about 90s (`comparison.update_every`) after it has read the first comparisons" in said) == (not stopped)
+    assert ("If no job runs, start it with `millstream compare " in said) == (not stopped)
 
 
 def test_json_without_show_is_refused(tmp_path: Path) -> None:

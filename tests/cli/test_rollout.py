@@ -176,7 +176,8 @@ def test_set_and_resume_say_with_which_step_the_rollout_goes_on(
     ]
     assert len(run(service, "pause", *WHY).splitlines()) == 1
     assert "`resume` begins the watch at 100 % anew: " in run(service, "set", "--share", "100%", *WHY)
-    assert "the watch at 100 % has begun anew: " in run(service, "resume", *WHY)
+    old = "the candidate's events from before don't count, but the baseline's from before 100 % still do."
+    assert f"the watch at 100 % has begun anew: {old} " in run(service, "resume", *WHY)
     assert "anew" not in run(service, "set", "--key", "a=canary", *WHY)
     assert topic.rows != []
 

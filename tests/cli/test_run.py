@@ -167,6 +167,25 @@ def test_ready_tells_what_a_worker_waits_for(kafka: Broker, tmp_path: Path) -> N
         run.wait_for(lambda: run.get("/ready") == "1 ready of 1 worker; the size is fixed\n", "told to be ready")
 
 
+def test_ready_counts_no_killed_worker_and_says_that_the_run_stops(kafka: Broker, tmp_path: Path) -> None:
+    slow = 'import time\nif (inputs["x"] == 7).any():\n    time.sleep(5)\nreturn {"y": -inputs["x"]}'
+    service = python_service(tmp_path, kafka, slow)
+    with Run(service.file, "--plain", "--workers", "2", "--metrics-port", "0") as run:
+        run.wait_ready(2)
+        workers = run.children()
+        for worker in workers:
+            os.kill(worker, signal.SIGKILL)
+        run.wait_for(lambda: run.log.count(" ended by signal 9; ") == 2, "both have ended")
+        assert run.get("/ready").startswith("0 ready of 2 workers; ")
+        run.wait_for(lambda: run.get("/ready").startswith("2 ready of 2 workers; "), "both are started again")
+        send(service, [7])
+        in_flight = [("millstream_in_flight_events", worker) for worker in ("0", "1")]
+        run.wait_for(lambda: any(run.samples().get(name) for name in in_flight), "a worker has the event")
+        run.process.send_signal(signal.SIGTERM)
+        run.wait_for(lambda: run.get("/ready") == "stopping: 1 worker left to drain\n", "the run says that it stops")
+        assert run.process.wait(60) == 0, run.log
+
+
 def test_workers_follow_a_backlog_up_and_down(kafka: Broker, tmp_path: Path) -> None:
     """Small transactions make a worker slow and a target of a fraction of a second makes little load much."""
     scaling = {"catch_up": "50ms", "scale_down_after": "3s", "max": 2}

@@ -51,6 +51,19 @@ def test_what_is_missing_is_said_with_what_to_do(tmp_path: Path, row: dict[str, 
     assert expected in found
 
 
+def test_final_windows_without_a_label_are_told_with_what_to_do(tmp_path: Path) -> None:
+    labels = LABELS.replace("}", ", wait: 6h}")
+    pipeline = load(tmp_path, f"{SMALL}shadows: [{{version: 2}}]\n{labels}")
+    none = {**ROW, **NO_FIGURE, "labelled": 0, "paired": 0}
+    rows = [{**none, "window_start": number, "final": number > 0} for number in range(3)]
+    found = conclusion(pipeline, "version 2", rows, verdict(rows, "classification"))
+    assert "2 of 3 windows are final: labels that come for their events now don't count. " in found
+    assert "write a longer `labels.wait`, now 6h, for the windows to come" in found
+    assert "only the job counts its labels, as unknown_labels" in found
+    rows = [{**none, "window_start": 0, "final": False}]
+    assert " final: " not in conclusion(pipeline, "version 2", rows, verdict(rows, "classification"))
+
+
 def test_labels_that_the_file_does_not_name_are_asked_for(tmp_path: Path) -> None:
     pipeline = load(tmp_path, f"{SMALL}shadows: [{{version: 2}}]\n")
     assert "Write `labels:` into pipeline.yaml" in conclusion(pipeline, "v", [ROW], verdict([ROW], "classification"))

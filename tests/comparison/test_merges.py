@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from millstream.consumers.comparison.pairs import KnownPairs
 from millstream.consumers.comparison.partials import Partial
 from millstream.inference.evaluation import Summary
 from millstream.schemas.comparisons import Pair
+from tests.comparison.test_join import labels
 from tests.comparison.test_pairs import PRIMARY, SHADOW, pipeline
 
 PAIR = Pair(PRIMARY, SHADOW)
@@ -108,6 +110,20 @@ def test_summary_larger_than_a_record_takes_is_left_out_and_counted(tmp_path: Pa
     joins.comparisons(1, rows[:100], [PAIR])
     assert len(list(joins.parts(1))) == 1
     assert world.left_out("too_large") == 1
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_labels_without_a_comparison_are_logged_unless_a_sample_is_compared(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, sampled: bool
+) -> None:
+    world = World(tmp_path)
+    assert world.settings.all_compared
+    joins = Joins(replace(world.settings, early=0, all_compared=not sampled), {}, world.known, world.metrics)
+    joins.labels(0, labels([1, 2], 0))
+    list(joins.parts(0))
+    joins.clean_up(0)
+    assert world.left_out("unknown_labels") == 2
+    assert ("2 records left out (unknown_labels), such as: a label whose event has no" in caplog.text) != sampled
 
 
 def test_results_are_computed_one_by_one_while_further_parts_come(tmp_path: Path) -> None:

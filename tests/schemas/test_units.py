@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.schemas.units import parse_duration, parse_size
+from millstream.schemas.units import parse_duration, parse_size, written_duration
 from millstream.schemas.wording import shown
 
 
@@ -14,6 +14,11 @@ from millstream.schemas.wording import shown
 )
 def test_duration_is_seconds(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["250us", "1500ms", "7s", "90m", "6h", "72h", "0s"])
+def test_duration_is_written_as_the_file_takes_it(text: str) -> None:
+    assert written_duration(parse_duration(text)) == text
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.consumers.evaluation.before import ENOUGH, most_before, next_before
+from millstream.consumers.evaluation.before import ENOUGH, last_shared, most_before, next_before
 from millstream.consumers.evaluation.figures import StepFigures, VariantFigures, WindowFigures
 from millstream.consumers.evaluation.settings import BEFORE_MS, step_settings
 from millstream.consumers.rollout.progress import Progress
@@ -63,6 +63,22 @@ def test_no_more_is_read_than_the_last_step(settings: StepSettings) -> None:
 def test_step_without_a_share_of_the_baseline_is_passed_over(settings: StepSettings) -> None:
     """The candidate has had all events for two hours, then somebody has paused and resumed."""
     assert most_before(settings, [step(1, 12, 500), step(2, 2, 300, share=0.0)]) == 12 * HOUR
+
+
+def resumed(folder: Path, hours: float) -> StepSettings:
+    """At 100 %, so long after somebody has resumed the step before."""
+    at = SINCE - round(hours * HOUR)
+    progress = Progress("m:2", "watching", step=2, share=SLOTS, since=SINCE, epoch=3, attempts=(1, 1, 1), resumed=at)
+    return step_settings(pipeline_of(folder), record_of(ranges=whole(1), strategy_state=progress.to_json()))
+
+
+def test_nothing_is_read_from_before_a_resume(tmp_path: Path) -> None:
+    steps = [step(1, 5, 500)]  # begun before it; of the step that was resumed, there are no figures
+    for hours, found in ((0.1, [0.1, 0.1]), (3, [2, 3])):
+        settings = resumed(tmp_path, hours)
+        assert settings.begin == SINCE - round(min(hours, 1) * HOUR)
+        assert lengths(settings, most_before(settings, steps), [0, 0]) == found
+        assert last_shared(settings, steps) == settings.resumed
 
 
 def test_other_rollouts_and_steps_do_not_count(settings: StepSettings) -> None:

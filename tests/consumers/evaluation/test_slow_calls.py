@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+from millstream.consumers.evaluation.settings import step_settings
+from millstream.consumers.evaluation.step_state import StepState
 from millstream.consumers.rollout.progress import Progress
 from millstream.consumers.rollout.slots import whole
 from millstream.pipeline.shares import SLOTS
@@ -15,7 +18,6 @@ from tests.consumers.evaluation.test_judge import rows_of
 
 if TYPE_CHECKING:
     from millstream.consumers.evaluation.rows import Rows
-    from millstream.consumers.evaluation.step_state import StepState
     from millstream.pipeline.pipeline import Pipeline
 
 _RATE = 3_000  # events a minute
@@ -73,6 +75,31 @@ def test_baseline_of_before_gets_no_more_calls(pipeline: Pipeline) -> None:
     [said] = said_of(state, np.concatenate([rows_of(state, share=1.0), before]), 10)
     assert said.startswith("latency: the slow calls of primary count as ")
     assert said.endswith("; no more of them come: `millstream rollout promote` goes on")
+
+
+def test_burst_from_before_the_last_step_does_not_hold_a_candidate_at_100_percent_for_good(pipeline: Pipeline) -> None:
+    """In an earlier step, calls of the baseline waited for a broker. The candidate passed the last one, which had no burst."""
+    progress = Progress("m:2", "watching", step=2, share=SLOTS, since=SINCE, epoch=3, attempts=(1, 1, 1))
+    begun = SINCE - 30 * MINUTE + 2_000
+
+    def state_at_100_percent(last_shared: int | None) -> StepState:
+        record = record_of(ranges=whole(1), strategy_state=progress.to_json())
+        return StepState(replace(step_settings(pipeline, record), last_shared=last_shared))
+
+    def found(last_shared: int | None) -> tuple[list[str], str]:
+        state = state_at_100_percent(last_shared)
+        before = after_backlog(state, 2, share=0.0)
+        before["time"] -= 30 * MINUTE
+        after = rows_of(state, 6_000, share=1.0)
+        said = said_of(state, np.concatenate([after, before]), 10)
+        [latency] = [own for own in state.evaluation(SINCE + 10 * MINUTE, 1).verdicts if own.metric == "latency"]
+        return said, latency.outcome
+
+    assert found(begun) == ([], "pass")
+    for unknown in (None, SINCE - 20 * MINUTE):  # the last step had no call of the baseline
+        [said], outcome = found(unknown)
+        assert said.endswith("; no more of them come: `millstream rollout promote` goes on")
+        assert outcome == "undecided"
 
 
 def test_nothing_is_said_without_calls(pipeline: Pipeline) -> None:

@@ -133,6 +133,7 @@ def test_as_much_of_the_last_step_is_read_at_100_percent_as_has_enough_events(
         read(evaluator)
         assert evaluator.state.events_before >= 80
         assert evaluator.settings.before == 8 * hour
+        assert evaluator.settings.last_shared == earlier.since
     outages = iter([None, SchemaUnavailable("the registry is away")])
 
     def labels(*given: Any) -> LabelReading:

@@ -209,6 +209,25 @@ def test_resumed_step_is_judged_anew_at_a_smaller_level() -> None:
     assert decided(SLOW_CANARY, resumed, evaluation(resumed)).progress.attempt == 1  # of the next step
 
 
+def test_events_from_before_a_resume_never_count_again_but_at_100_percent_no_others_of_the_baseline_come() -> None:
+    progress = started(SLOW_CANARY, "delay:2", 0).progress
+    paused = commanded(SLOW_CANARY, progress, "pause", now=10, reason="outage").progress
+    resumed = commanded(SLOW_CANARY, paused, "resume", now=20, reason="it is over").progress
+    assert resumed.resumed == 20
+    watching = resumed.begun(4, SLOTS, 30, "watching")
+    assert watching.resumed == 20
+    paused = commanded(SLOW_CANARY, watching, "pause", now=40, reason="outage").progress
+    again = commanded(SLOW_CANARY, paused, "resume", now=50, reason="it is over").progress
+    assert (again.since, again.resumed, again.state) == (50, 20, "watching")
+
+
+def test_progress_that_an_older_version_wrote_is_read() -> None:
+    progress = Progress("a", since=5)
+    older = progress.to_json().replace(', "resumed": 0', "")
+    assert "resumed" not in older
+    assert Progress.from_json(older) == progress
+
+
 def test_step_after_a_set_share_is_the_next_larger_one() -> None:
     progress = started(SLOW_CANARY, "delay:2", 0).progress
     larger = commanded(SLOW_CANARY, progress, "set", now=1, reason="faster", share=3000).progress

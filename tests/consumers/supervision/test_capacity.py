@@ -47,6 +47,21 @@ def test_work_shows_what_a_worker_can_do_only_while_events_wait() -> None:
     assert estimate.capacity == pytest.approx(500, rel=0.01)
 
 
+def test_workers_are_as_busy_as_in_the_last_seconds_although_a_look_may_fall_into_a_batch() -> None:
+    estimate = CapacityEstimate()
+    for second in range(30):
+        done = second % 2
+        estimate.add({0: Work(509 * done, done, 1.0), 1: Work(509 * (1 - done), 1 - done, 1.0)}, behind=True)
+    assert estimate.utilisation == 0.5
+    for _ in range(5):
+        assert estimate.utilisation > 0
+        estimate.add({0: Work(0, 0.0, 1.0), 1: Work(0, 0.0, 1.0)}, behind=False)
+    assert estimate.utilisation == 0
+    estimate.add({0: Work(100, 1.0, 1.0)}, behind=False)
+    estimate.add({}, behind=False)
+    assert estimate.utilisation == 0
+
+
 def test_best_worker_counts_for_others_may_have_little_to_do() -> None:
     estimate = CapacityEstimate()
     for _ in range(20):

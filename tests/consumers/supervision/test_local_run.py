@@ -28,6 +28,19 @@ def test_ready_says_why_the_lag_is_unknown_and_what_a_worker_waits_for(
     assert health.readiness() == (False, f"1 ready of 2 workers; the size is fixed{said}")
 
 
+def test_run_is_not_ready_once_its_workers_have_ended_or_it_stops() -> None:
+    fleet, decision = SimpleNamespace(size=2), SimpleNamespace(reason="the size is fixed")
+    status: Any = SimpleNamespace(ready=2, fleet=fleet, decision=decision, lag="known")
+    health = RunHealth(lambda: status, str, str)
+    health.ready = True
+    assert health.readiness() == (True, "2 ready of 2 workers; the size is fixed")
+    status.ready = 0  # the loop has not seen it yet
+    assert health.readiness() == (False, "0 ready of 2 workers; the size is fixed")
+    status.ready = 2
+    health.draining = lambda: 2
+    assert health.readiness() == (False, "stopping: 2 workers left to drain")
+
+
 def test_run_that_starts_asks_for_no_problem() -> None:
     def problem() -> str:
         raise AssertionError("nothing measures the lag yet")

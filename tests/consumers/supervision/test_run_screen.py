@@ -58,6 +58,14 @@ def test_line_says_nothing_of_catching_up_until_workers_were_ready_for_some_seco
     assert "lag 62 (1.9 s)" in line(21.0, READY)
 
 
+@pytest.mark.parametrize(("age", "shown"), [(9.0, "2/2 workers  in "), (0.1, "2/2 workers, 0% busy  in ")])
+def test_workers_are_not_called_idle_while_events_wait(age: float, shown: str) -> None:
+    """The first batch of a slow model has not ended yet."""
+    lag = PartitionLag("t", 0, 0, 0, 500, 500, True, age, 0)
+    look = LagLook(age, [lag], {}, None)
+    assert status_text(Autoscaler(POLICY).step(0.0, Fleet(2, 0, READY), look), "").startswith(shown)
+
+
 def test_line_counts_the_workers_that_are_ready_and_have_no_partitions() -> None:
     joined = {**READY, 1: replace(READY[1], assigned=0)}
     assert status_text(Autoscaler(POLICY).step(0.0, Fleet(2, 0, joined), None), "").startswith(
