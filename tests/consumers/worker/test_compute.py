@@ -391,7 +391,7 @@ def test_word_of_records_given_twice_goes_ahead_of_them() -> None:
 
 def test_records_from_before_the_beginning_end_the_stage() -> None:
     stage = Stage([polled([b"1"] * 4), None], start_offsets={("in", 0): 1})
-    with pytest.raises(ReadBelowCommitted, match="everything below 1 is committed"):
+    with pytest.raises(ReadBelowCommitted, match="everything below 1 was committed"):
         stage.run()
 
 
