@@ -180,6 +180,11 @@ class Assignment:
         """The partition's last offset that this worker knows to be committed; -1 if it knows none."""
         return self._committed.get(partition, (0, -1))[1]
 
+    def committed_now(self) -> set[Partition]:
+        """The partitions of which the broker has confirmed a commit under their present assignment."""
+        epochs = self._epochs
+        return {partition for partition, (epoch, _) in self._committed.items() if epochs.get(partition) == epoch}
+
     def committed_offsets(self) -> dict[Partition, int]:
         """The last offset of each partition that this worker knows to be committed, also of those that it had before."""
         return {partition: offset for partition, (_, offset) in self._committed.items()}

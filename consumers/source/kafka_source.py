@@ -22,6 +22,7 @@ from millstream.consumers.records import Records
 from millstream.consumers.source.awaited_assignment import AwaitedAssignment
 from millstream.consumers.source.crash_markers import CrashMarkers
 from millstream.consumers.source.crashes import CrashGuard
+from millstream.consumers.source.deleted_offsets import DeletedOffsets
 from millstream.consumers.source.fetch_check import FetchCheck
 from millstream.consumers.source.forgotten_offsets import refuse_forgotten
 from millstream.consumers.source.lost_brokers import LostBrokers, reminder
@@ -157,6 +158,7 @@ class Source:
             subscription.group, lambda: coordinator_error(client, subscription.group, subscription.topics[0]), health
         )
         self._fetch_check = FetchCheck(self._consumer, health)
+        self._deleted = DeletedOffsets(self._consumer, health, subscription.group)
         self._count = PartitionCount(self._consumer, subscription.topics, assignment)
 
     @property
@@ -216,8 +218,10 @@ class Source:
                 self._consumer.list_topics(self._subscription.topics[0], timeout=WAKE_TIMEOUT)
         if not records:
             self._fetch_check.look(self._epochs.keys() - self.markers.new, self._paused)
+            self._deleted.look(self._epochs.keys() - self.markers.new, self._assignment.committed_now())
             return None
         self._fetch_check.fetched()
+        self._deleted.fetched()
         self._unreadable.passed(records.partitions)
         wall = time.time_ns() // 1_000_000
         if before is not self._epochs:
@@ -328,6 +332,7 @@ class Source:
 
     def _refuse_forgotten(self, positions: Iterable[TopicPartition]) -> None:
         """Compare the committed offsets that the broker gives with what it has confirmed. Raises OffsetsForgotten."""
+        self._deleted.assigned(positions)
         if self._subscription.exactly_once:
             refuse_forgotten(positions, self._confirmed(), self._subscription.group)
 

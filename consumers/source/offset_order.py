@@ -68,6 +68,6 @@ class OffsetOrderCheck:
                 raise OffsetsRewound(
                     f"the Kafka client gave {partition[0]}/{partition[1]} again from offset {own.min()}, though it was read up "
                     f"to {max(last, int(own.max()))}: it is read again from the committed offset, so that no event is answered "
-                    f"twice. If the topic was deleted and created anew, its new events are read from the beginning"
+                    f"twice. If the topic was deleted and created anew, its new events are read from where `input.start` says"
                 )
             self._read[partition] = (epoch, int(own[-1]))

@@ -35,7 +35,7 @@ class PastEnd:
     def _message(self, partition: Partition, offset: int, end: int) -> str:
         topic, number = partition
         return (
-            f"group {self._group} is at offset {offset} of {topic}/{number}, but the partition ends at {end}: the brokers lost "
+            f"group {self._group} was at offset {offset} of {topic}/{number}, but the partition ends at {end}: the brokers lost "
             f"records, or the topic was deleted and created anew. New events below {offset} would not be predicted, so the "
             f"worker ends. Stop all workers. To read all that is there: kafka-consumer-groups.sh --bootstrap-server ... --group "
             f"{self._group} --topic {topic} --reset-offsets --to-earliest --execute; with --to-latest, only what comes from now "

@@ -1,4 +1,4 @@
-"""An input topic that is deleted and created anew under a worker that has read nothing since its start."""
+"""An input topic that is deleted and created anew under a worker."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.broker.choice import Broker
+    from tests.consumers.service import Service
 
 pytestmark = pytest.mark.durable
 
@@ -28,11 +29,7 @@ def test_events_of_the_new_topic_are_all_predicted(kafka: Broker, tmp_path: Path
         assert worker.wait() == 0
     with Worker(service.file) as idle:
         idle.wait_ready()
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-        admin.delete_topics([topic])[topic].result()
-        wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, 60, "the topic to go")
-        wait_until(lambda: not service.committed(), 60, "the group's offsets to go")
-        create_topic(kafka.bootstrap, topic, 4, {})
+        recreate(kafka, service, 4)
         send(service, range(20, 30))
         # It ends, or a rebalance at the deletion has made it begin anew.
         wait_until(lambda: not idle.running or len(answered(service)) == 30, 90, "the worker to end or to go on")
@@ -43,3 +40,36 @@ def test_events_of_the_new_topic_are_all_predicted(kafka: Broker, tmp_path: Path
     with Worker(service.file, "--until-idle") as successor:
         assert successor.wait() == 0
     assert sorted(answered(service)) == sorted(f"e{number}" for number in range(30))
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_events_of_a_new_topic_with_as_many_events_are_all_predicted(
+    kafka: Broker, tmp_path: Path, delivery: str
+) -> None:
+    """The client sees nothing: it waits at the end of the old topic, which is that of the new one."""
+    service = python_service(tmp_path, kafka, "return {'y': inputs['x'][:, 0]}", delivery=delivery)
+    (topic,) = service.inputs
+    with Worker(service.file) as worker:
+        worker.wait_ready()
+        send(service, range(20))
+        wait_until(lambda: service.committed().get((topic, 0)) == 20, 60, "the commit")
+        recreate(kafka, service, 4)
+        send(service, range(20, 40))
+        wait_until(lambda: not worker.running or len(answered(service)) == 40, 90, "the worker to end or to go on")
+        if worker.running:
+            assert worker.stop() == 0
+        else:
+            assert "Before you create a topic anew, stop the workers." in worker.log or "at offset" in worker.log
+    with Worker(service.file, "--until-idle") as successor:
+        assert successor.wait() == 0
+    assert sorted(answered(service)) == sorted(f"e{number}" for number in range(40))
+
+
+def recreate(kafka: Broker, service: Service, partitions: int) -> None:
+    """Delete the input topic, and create it anew once the group's offsets are gone, too."""
+    (topic,) = service.inputs
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.delete_topics([topic])[topic].result()
+    wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, 60, "the topic to go")
+    wait_until(lambda: not service.committed(), 60, "the group's offsets to go")
+    create_topic(kafka.bootstrap, topic, partitions, {})
