@@ -84,8 +84,15 @@ IncludedType = Literal["text", "number", "int", "boolean", "any"]
 
 
 def _as_types(value: object) -> object:
-    """A list of fields as a mapping without types."""
-    return dict.fromkeys(value) if isinstance(value, tuple) and all(isinstance(each, str) for each in value) else value
+    """A list of fields as a mapping without types. Raises ValueError: it has something else than names."""
+    if not isinstance(value, tuple):
+        return value
+    if other := next((each for each in value if not isinstance(each, str)), None):
+        raise ValueError(
+            f"expected names of fields in the list, found {shown(other)}. With types, write a mapping in place of the list: "
+            "include: {customer.id: text, amount: number}."
+        )
+    return dict.fromkeys(value)
 
 
 _INCLUDE_SCHEMA: JsonDict = {

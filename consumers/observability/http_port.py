@@ -99,6 +99,8 @@ class HttpPort:
                 await writer.wait_closed()
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass  # the client has left, or is too slow
+        except asyncio.CancelledError:
+            pass  # the port closes; if it were raised on, asyncio would log it with a traceback
         finally:
             self._open.pop(writer, None)
             writer.transport.abort()

@@ -167,3 +167,13 @@ def test_client_that_goes_is_not_logged(port: int, capfd: pytest.CaptureFixture[
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # closes with a reset
     assert status_of(port, "/live") == 200
     assert capfd.readouterr() == ("", "")
+
+
+def test_port_that_closes_under_connections_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    server = HealthServer(Health(60), CollectorRegistry(), HOST, 0)
+    with ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(socket.create_connection((HOST, server.port), timeout=5))
+        assert status_of(server.port, "/live") == 200  # so the others were accepted
+        server.close()
+    assert [record.getMessage() for record in caplog.records] == []
