@@ -87,9 +87,9 @@ def _as_types(value: object) -> object:
     """A list of fields as a mapping without types. Raises ValueError: it has something else than names."""
     if not isinstance(value, tuple):
         return value
-    if other := next((each for each in value if not isinstance(each, str)), None):
+    if others := [each for each in value if not isinstance(each, str)]:
         raise ValueError(
-            f"expected names of fields in the list, found {shown(other)}. With types, write a mapping in place of the list: "
+            f"expected names of fields in the list, found {shown(others[0])}. With types, write a mapping in place of the list: "
             "include: {customer.id: text, amount: number}."
         )
     return dict.fromkeys(value)

@@ -58,6 +58,7 @@ PROBLEMS = [
     ("9092\n", "9092\n  client: 5\n", 4, "kafka.client: expected a mapping, found the number 5."),
     ("9092\n", "9092\n  client:\n    client.id: x\n    sesion.timeout.ms: 1\n", 6,
      'kafka.client.sesion.timeout.ms: the Kafka client refuses it: No such configuration property: "sesion.timeout.ms". Correct'),
+    ("output:\n", "output:\n  include: [{}]\n", 9, "output.include: expected names of fields in the list, found an empty"),
     ("output:\n", "output:\n  include: [a, {field: b, type: text}]\n", 9,
      "output.include: expected names of fields in the list, found a mapping. With types, write a mapping in place of the list"),
     ("9092\n", "9092\n  client: {security_protocol: SSL}\n", 4,
