@@ -60,8 +60,8 @@ class OffsetOrderCheck:
                         f"the Kafka client began {partition[0]}/{partition[1]} at offset {own[0]}, though everything below "
                         f"{last + 1} was committed. This worker ends before an event is answered twice. A new one reads on from "
                         f"the committed offsets, or from the beginning if the topic was deleted and created anew. Where that "
-                        f"repeats itself, the brokers have lost records: "
-                        f"`millstream docs runbook#millstreamworkersrestarting`."
+                        f"repeats itself, the brokers have lost records, or somebody has set the group's offset past the "
+                        f"partition's end: `millstream docs runbook#millstreamworkersrestarting`."
                     )
             if own[0] <= last or (own[1:] <= own[:-1]).any():
                 self._floor = max(epochs.values(), default=0)
