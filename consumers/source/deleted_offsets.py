@@ -1,18 +1,19 @@
-"""Finds input topics that were deleted and created anew: Kafka has deleted the group's offsets together with them.
+"""Finds committed offsets that are gone: Kafka deletes them together with their topic, which may have been created anew.
 
 The client may notice nothing. If the new topic has as many events as the old one, it waits at the end for more of them.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from millstream.consumers.errors import ClusterChanged
+from millstream.consumers.errors import ClusterChanged, OffsetsForgotten
 from millstream.consumers.flow.partition_names import ranges_of
 from millstream.consumers.observability.health import Health
 from millstream.consumers.record_types import Partition
+from millstream.consumers.source.forgotten_offsets import listed
 
 ASK_INTERVAL: Final = (
     5.0  # seconds without records until the broker is asked for the offsets, and between two questions
@@ -24,17 +25,25 @@ class DeletedOffsets:
     """Asks whether the broker still has the committed offsets. Only the main thread calls it."""
 
     def __init__(
-        self, consumer: Consumer, health: Health, group: str, clock: Callable[[], float] = time.monotonic
+        self,
+        consumer: Consumer,
+        health: Health,
+        group: str,
+        *,
+        exactly_once: bool,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
         consumer: the one to ask.
         health: says whether brokers answer.
         group: the consumer group, for messages.
+        exactly_once: whether no event may be predicted twice.
         clock: seconds.
         """
         self._consumer = consumer
         self._health = health
         self._group = group
+        self._exactly_once = exactly_once
         self._clock = clock
         self._found: set[Partition] = set()  # had an offset when they were assigned
         self._missed: set[Partition] = set()  # had none at the last question
@@ -49,22 +58,37 @@ class DeletedOffsets:
         """Note that records came."""
         self._next = self._clock() + ASK_INTERVAL
 
-    def look(self, partitions: Collection[Partition], confirmed: Collection[Partition]) -> None:
+    def look(
+        self, partitions: Collection[Partition], committed: Collection[Partition], confirmed: Mapping[Partition, int]
+    ) -> None:
         """Ask if it is time to. The caller has just polled, and got no record.
 
         Args:
             partitions: those that are assigned.
-            confirmed: those of which the broker has confirmed a commit since they were assigned.
+            committed: those of which the broker has confirmed a commit since they were assigned.
+            confirmed: the last offsets that the broker has confirmed, for messages.
 
         Raises:
             ClusterChanged: twice in a row, the broker had no offset of a partition that had one.
+            OffsetsForgotten: the same with exactly once. A new worker reads such a partition from its beginning. If the broker
+                has only lost the offset, all its events would be predicted twice.
         """
         if self._clock() < self._next or self._health.broker_away is not None:
             return
         self._next = self._clock() + ASK_INTERVAL
-        missed, before = self._without({*partitions} & {*self._found, *confirmed}), self._missed
+        missed, before = self._without({*partitions} & {*self._found, *committed}), self._missed
         self._missed = missed
-        if gone := missed & before:
+        gone = missed & before
+        if gone and self._exactly_once:
+            raise OffsetsForgotten(
+                f"the broker has no offset of group {self._group} in {ranges_of(gone)} any more, though it had. Either the topic "
+                f"was deleted and created anew while this worker ran: then start the workers again, and they read it from where "
+                f"`input.start` says. Or the broker has lost committed offsets: then all events would be predicted twice. Stop "
+                f"all workers, and set the group to the offsets that were confirmed (`millstream docs "
+                f"runbook#offsets-that-a-broker-has-lost`). The broker has confirmed these to this worker, as "
+                f"topic,partition,offset: {listed(confirmed)}"
+            )
+        if gone:
             raise ClusterChanged(
                 f"the offsets of group {self._group} in {ranges_of(gone)} are gone: the topic was deleted and created anew while "
                 f"this worker ran. The worker ends before it passes by events of the new topic. A new worker reads it from where "

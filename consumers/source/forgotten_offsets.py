@@ -27,11 +27,11 @@ def refuse_forgotten(positions: Iterable[TopicPartition], confirmed: Mapping[Par
                 f"but it has confirmed {known} before. So it has lost committed offsets, or somebody has set them back. From "
                 f"there, events would be predicted twice, so the worker ends. Stop all workers, and set the group to the offsets "
                 f"that were confirmed (`millstream docs runbook#offsets-that-a-broker-has-lost`). The broker has confirmed these "
-                f"to this worker, as topic,partition,offset: {_listed(confirmed)}"
+                f"to this worker, as topic,partition,offset: {listed(confirmed)}"
             )
 
 
-def _listed(offsets: Mapping[Partition, int]) -> str:
-    """As the lines of a file for kafka-consumer-groups.sh, but on one line."""
+def listed(offsets: Mapping[Partition, int]) -> str:
+    """Offsets as the lines of a file for kafka-consumer-groups.sh, but on one line."""
     known = sorted((partition, offset) for partition, offset in offsets.items() if offset >= 0)
     return " ".join(f"{topic},{number},{offset}" for (topic, number), offset in known)

@@ -158,7 +158,9 @@ class Source:
             subscription.group, lambda: coordinator_error(client, subscription.group, subscription.topics[0]), health
         )
         self._fetch_check = FetchCheck(self._consumer, health)
-        self._deleted = DeletedOffsets(self._consumer, health, subscription.group)
+        self._deleted = DeletedOffsets(
+            self._consumer, health, subscription.group, exactly_once=subscription.exactly_once
+        )
         self._count = PartitionCount(self._consumer, subscription.topics, assignment)
 
     @property
@@ -217,8 +219,9 @@ class Source:
             with suppress(KafkaException):
                 self._consumer.list_topics(self._subscription.topics[0], timeout=WAKE_TIMEOUT)
         if not records:
-            self._fetch_check.look(self._epochs.keys() - self.markers.new, self._paused)
-            self._deleted.look(self._epochs.keys() - self.markers.new, self._assignment.committed_now())
+            own = self._epochs.keys() - self.markers.new
+            self._fetch_check.look(own, self._paused)
+            self._deleted.look(own, self._assignment.committed_now(), self._confirmed())
             return None
         self._fetch_check.fetched()
         self._deleted.fetched()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from millstream.consumers.errors import ClusterChanged
+from millstream.consumers.errors import ClusterChanged, OffsetsForgotten
 from millstream.consumers.observability.health import Health
 from millstream.consumers.source.deleted_offsets import ASK_INTERVAL, DeletedOffsets
 from tests.consumers.source.fake_consumer import FakeConsumer, failure
@@ -23,17 +23,19 @@ A, B = ("in", 0), ("in", 1)
 class Idle:
     """A worker that gets no records: A had an offset when it was assigned, B had none."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, exactly_once: bool = False) -> None:
         self.now = 0.0
         self.consumer = FakeConsumer({A: 10, B: 0})
         self.consumer.committed_offsets = {A: (10, "")}
         self.health = Health(60)
-        self.offsets = DeletedOffsets(cast("Consumer", self.consumer), self.health, "g", lambda: self.now)
+        self.offsets = DeletedOffsets(
+            cast("Consumer", self.consumer), self.health, "g", exactly_once=exactly_once, clock=lambda: self.now
+        )
         self.offsets.assigned([TopicPartition(*A, 10), TopicPartition(*B, -1001)])
 
     def look(self, *confirmed: Partition) -> None:
         self.now += ASK_INTERVAL
-        self.offsets.look([A, B], confirmed)
+        self.offsets.look([A, B], confirmed, {A: 10})
 
 
 def test_offset_that_is_gone_twice_in_a_row_ends_the_worker() -> None:
@@ -44,6 +46,14 @@ def test_offset_that_is_gone_twice_in_a_row_ends_the_worker() -> None:
     with pytest.raises(
         ClusterChanged, match=r"the offsets of group g in in/0 are gone: .* was deleted and created anew"
     ):
+        idle.look()
+
+
+def test_worker_with_exactly_once_leaves_it_to_people_what_has_happened() -> None:
+    idle = Idle(exactly_once=True)
+    idle.consumer.committed_offsets.clear()
+    idle.look()
+    with pytest.raises(OffsetsForgotten, match=r"created anew .* Or the broker has lost .*runbook#offsets.* in,0,10$"):
         idle.look()
 
 
@@ -79,7 +89,7 @@ def test_nothing_is_asked_while_records_come_or_no_broker_answers() -> None:
     idle = Idle()
     idle.offsets.fetched()
     idle.now += ASK_INTERVAL / 2
-    idle.offsets.look([A], [])
+    idle.offsets.look([A], [], {})
     idle.health.broker_away = "away"
     idle.look()
     assert "committed" not in idle.consumer.calls
