@@ -172,8 +172,11 @@ class CrashMarkers:
         counted where the first record lies below the offset at which the partition began. If the topic was deleted and created
         anew, the broker has forgotten this offset, and a commit would bring it back: nobody would read the new events below it.
         """
-        begun = {p: first for p, first in records.firsts().items() if p in self.unmarked}
-        marks = {p: mark for p, first in begun.items() if (mark := self.unmarked.pop(p)).offset <= first}
+        begun = self.unmarked.keys() & set(records.partitions)
+        if not begun:
+            return
+        firsts = records.firsts()
+        marks = {p: mark for p in begun if (mark := self.unmarked.pop(p)).offset <= firsts[p]}
         if not marks:
             return
         self._counted |= marks  # also if the commit fails: the broker may have stored it

@@ -15,9 +15,8 @@ from millstream.consumers.observability.health import Health
 from millstream.consumers.record_types import Partition
 from millstream.consumers.source.forgotten_offsets import listed
 
-ASK_INTERVAL: Final = (
-    5.0  # seconds without records until the broker is asked for the offsets, and between two questions
-)
+# Seconds without records until the broker is asked for the offsets, and between two questions.
+ASK_INTERVAL: Final = 5.0
 ANSWER_TIMEOUT: Final = 1.0  # seconds that the main thread waits for an answer
 
 
@@ -52,21 +51,28 @@ class DeletedOffsets:
     def assigned(self, positions: Iterable[TopicPartition]) -> None:
         """Note what the broker has of partitions when they are assigned; a negative offset: none."""
         for position in positions:
-            (self._found.add if position.offset >= 0 else self._found.discard)((position.topic, position.partition))
+            partition = position.topic, position.partition
+            if position.offset >= 0:
+                self._found.add(partition)
+            else:
+                self._found.discard(partition)
 
     def fetched(self) -> None:
         """Note that records came."""
         self._next = self._clock() + ASK_INTERVAL
 
     def look(
-        self, partitions: Collection[Partition], committed: Collection[Partition], confirmed: Mapping[Partition, int]
+        self,
+        partitions: Collection[Partition],
+        committed: Callable[[], Collection[Partition]],
+        confirmed: Callable[[], Mapping[Partition, int]],
     ) -> None:
         """Ask if it is time to. The caller has just polled, and got no record.
 
         Args:
             partitions: those that are assigned.
-            committed: those of which the broker has confirmed a commit since they were assigned.
-            confirmed: the last offsets that the broker has confirmed, for messages.
+            committed: returns those of which the broker has confirmed a commit since they were assigned.
+            confirmed: returns the last offsets that the broker has confirmed, for messages.
 
         Raises:
             ClusterChanged: twice in a row, the broker had no offset of a partition that had one.
@@ -76,7 +82,7 @@ class DeletedOffsets:
         if self._clock() < self._next or self._health.broker_away is not None:
             return
         self._next = self._clock() + ASK_INTERVAL
-        missed, before = self._without({*partitions} & {*self._found, *committed}), self._missed
+        missed, before = self._without({*partitions} & {*self._found, *committed()}), self._missed
         self._missed = missed
         gone = missed & before
         if gone and self._exactly_once:
@@ -86,7 +92,7 @@ class DeletedOffsets:
                 f"`input.start` says. Or the broker has lost committed offsets: then all events would be predicted twice. Stop "
                 f"all workers, and set the group to the offsets that were confirmed (`millstream docs "
                 f"runbook#offsets-that-a-broker-has-lost`). The broker has confirmed these to this worker, as "
-                f"topic,partition,offset: {listed(confirmed)}"
+                f"topic,partition,offset: {listed(confirmed())}"
             )
         if gone:
             raise ClusterChanged(

@@ -221,7 +221,7 @@ class Source:
         if not records:
             own = self._epochs.keys() - self.markers.new
             self._fetch_check.look(own, self._paused)
-            self._deleted.look(own, self._assignment.committed_now(), self._confirmed())
+            self._deleted.look(own, self._assignment.committed_now, self._confirmed)
             return None
         self._fetch_check.fetched()
         self._deleted.fetched()

@@ -35,7 +35,7 @@ class Idle:
 
     def look(self, *confirmed: Partition) -> None:
         self.now += ASK_INTERVAL
-        self.offsets.look([A, B], confirmed, {A: 10})
+        self.offsets.look([A, B], lambda: confirmed, lambda: {A: 10})
 
 
 def test_offset_that_is_gone_twice_in_a_row_ends_the_worker() -> None:
@@ -89,7 +89,7 @@ def test_nothing_is_asked_while_records_come_or_no_broker_answers() -> None:
     idle = Idle()
     idle.offsets.fetched()
     idle.now += ASK_INTERVAL / 2
-    idle.offsets.look([A], [], {})
+    idle.offsets.look([A], list, dict)
     idle.health.broker_away = "away"
     idle.look()
     assert "committed" not in idle.consumer.calls
