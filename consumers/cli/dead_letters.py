@@ -5,7 +5,6 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
@@ -16,7 +15,7 @@ from millstream.consumers.cli.early_signals import ctrl_c_ends
 from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.cli.letter_advice import advice_on_letter
 from millstream.consumers.cli.selected_letters import open_reader, wanted
-from millstream.consumers.cli.tail import as_json
+from millstream.consumers.cli.tail import as_json, iso_time
 from millstream.consumers.cli.usage.dead_letters import SELECTING
 from millstream.consumers.schema_store import open_store
 from millstream.pipeline.pipeline import Pipeline
@@ -38,7 +37,6 @@ from millstream.topics.permissions import needed_by_letters_replay, require_perm
 from millstream.topics.records import ReadRecord
 from millstream.topics.replay import Replayer, batches, plan
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HEADINGS = ("position", "failed at", "reason", "event", "key", "attempts", "replayed", "error")
 PIPED_WIDTH = 3000  # columns of output that doesn't go to a terminal: one line per letter, for `grep`
 MAX_ERROR_LENGTH = 100  # characters of an error in the table on a terminal
@@ -294,13 +292,7 @@ def _staying(stays: list[Stays]) -> str:
 
 def _time(timestamp: int | None) -> str | None:
     """The time in ISO 8601; the number itself if it isn't a valid date."""
-    if timestamp is None:
-        return None
-    try:
-        time = _EPOCH + timedelta(milliseconds=timestamp)  # exact: a float lacks digits for times far away
-        return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except OverflowError:
-        return str(timestamp)
+    return None if timestamp is None else iso_time(timestamp) or str(timestamp)
 
 
 def _json_key(key: bytes | None) -> dict[str, str | None]:

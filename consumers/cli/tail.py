@@ -199,13 +199,16 @@ def _line(shown: dict[str, Any]) -> str:
 
 def _time(timestamp: int) -> str | int | None:
     """The time in ISO 8601; the number itself if it isn't a valid date; None if there is no time."""
-    if timestamp < 0:
-        return None
+    return None if timestamp < 0 else iso_time(timestamp) or timestamp
+
+
+def iso_time(milliseconds: int) -> str | None:
+    """The time, in milliseconds since 1970, in ISO 8601; None if it isn't a valid date."""
     try:
-        time = _EPOCH + timedelta(milliseconds=timestamp)  # exact: a float lacks digits for times far away
-        return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        time = _EPOCH + timedelta(milliseconds=milliseconds)  # exact: a float lacks digits for times far away
     except OverflowError:
-        return timestamp
+        return None
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _text(value: bytes | None) -> str | dict[str, str] | None:

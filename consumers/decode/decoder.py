@@ -231,14 +231,15 @@ class BlockDecoder:
     def _with_times(self, part: Part, timestamps: Ints, rejected: dict[int, Rejection]) -> tuple[Part, Ints]:
         """The event times in ms. An event without one gets its record's timestamp; one with an invalid one is left out."""
         field, stamps = self._fields.event_time, timestamps[part.rows]
-        odd = ~in_calendar(stamps, "milliseconds")
         if field is None:
+            odd = ~in_calendar(stamps, "milliseconds")
             return _without(part, stamps, odd, lambda row: _of_record(stamps[row]), rejected)
         column = part.table[field]
         times, wrong = event_times(column, self._fields.time_format)
         if not self._told_of_seconds and len(times) and self._fields.time_format == "milliseconds":
             self._look_for_seconds(field, int(times[0]))
         if column.valid is not None:
+            odd = ~in_calendar(stamps, "milliseconds")
             times, wrong = np.where(column.valid, times, stamps), np.where(column.valid, wrong, odd)
 
         def why(row: int) -> str:
