@@ -127,7 +127,10 @@ class RecordReader:
         return found
 
     def _misfitting_field(self, value: bytes) -> str:
-        found = self._find_misfit(value, self.reader, lambda record: record)
+        try:
+            found = self._find_misfit(value, self.reader, lambda record: record)
+        except Exception:  # a damaged record: fastavro skips the items of some fields by a length that it doesn't check
+            return ""
         return "" if found is None else f"field '{found[0]}': {misfit(found[1])}"
 
     def _find_misfit(

@@ -280,3 +280,14 @@ def test_number_that_does_not_fit_its_field_is_told_with_the_field() -> None:
     (bad,) = decoder(record(("x", "int")), fields=["x"]).decode([too_large]).bad
     assert bad.reason == "undecodable"
     assert bad.error.startswith("field 'x': a value doesn't fit its type: ")
+
+
+def test_damage_behind_a_field_that_the_reader_does_not_take_stays_with_its_record() -> None:
+    writer = record(("b", "boolean"), ("m", {"type": "map", "values": "float"}), ("x", "long"))
+    reader = record(("x", "long"), ("b", "double"))
+    # A block of one entry that claims to have 100 bytes. Read, it has its own length; skipped, it ends behind the record.
+    damaged = frame(WRITER_ID) + b"\x01" + b"\x01\xc8\x01\x02k\x00\x00\x00\x00\x00" + b"\x02"
+    sound = written(Schema(WRITER_ID, "", writer), [{"b": True, "m": {"k": 1.0}, "x": 1}])
+    found = decoder(writer, reader).decode([damaged, *sound])
+    assert [(bad.row, bad.reason) for bad in found.bad] == [(0, "schema_incompatible"), (1, "schema_incompatible")]
+    assert "boolean" in found.bad[0].error
