@@ -92,13 +92,19 @@ def _list(reader: DeadLetterReader, args: argparse.Namespace) -> int:
 
 def _summary(reasons: Counter[str], args: argparse.Namespace) -> str:
     if not reasons:
-        selects = any(getattr(args, name) for name in SELECTING)
         if args.all:
-            return "the options select no dead letter" if selects else "no dead letters"
-        none = "no dead letter that the options select is left" if selects else "no dead letters"
-        return f"{none} to replay; --all also lists those replayed"
+            return "the options select no dead letter" if _selects(args) else "no dead letters"
+        return f"{_none_left(args)}; --all also lists those replayed"
     by_reason = ", ".join(f"{count:,} {printable(reason)}" for reason, count in reasons.most_common())
     return f"{counted(reasons.total(), 'dead letter')}: {by_reason}"
+
+
+def _none_left(args: argparse.Namespace) -> str:
+    return f"no dead letter{' that the options select is left' if _selects(args) else 's'} to replay"
+
+
+def _selects(args: argparse.Namespace) -> bool:
+    return any(getattr(args, name) for name in SELECTING)
 
 
 def _row(stored: StoredLetter) -> dict[str, Any]:
@@ -238,7 +244,7 @@ def _replay(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namespa
         finally:
             again = f" ({copies:,} of them have the event of another one, which is written once)" if copies else ""
             print(f"{done:,} replayed{again}{_staying(stays)}")
-    return 1 if stays else 0
+    return _end(done, stays, args)
 
 
 def _dry_run(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namespace) -> int:
@@ -252,6 +258,13 @@ def _dry_run(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namesp
             to = f"{replay.topic}/{replay.partition}, key {key}, {len(replay.value)} bytes"
         print(f"{replay.position} -> {to}")
     print(f"{count:,} would be replayed{_staying(stays)}")
+    return _end(count, stays, args)
+
+
+def _end(count: int, stays: list[Stays], args: argparse.Namespace) -> int:
+    """The exit code of a replay of `count` letters. Tells if there was none."""
+    if not count and not stays:
+        print(f"{_none_left(args)}; `millstream dead-letters list --all` also lists those replayed")
     return 1 if stays else 0
 
 
