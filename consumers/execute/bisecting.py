@@ -19,6 +19,7 @@ from millstream.inference.errors import (
 )
 from millstream.inference.executors.interface import Inputs, Tensors, join_rows, rows_between, rows_of
 from millstream.inference.executors.output_forms import are_alike, mixes_numbers, usual_parts
+from millstream.inference.ragged import Ragged
 
 Run = Callable[[Inputs], dict[str, npt.NDArray[Any]]]
 Result = tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64], dict[int, Rejection]]
@@ -88,12 +89,13 @@ class Bisection:
             the outputs of the events that have any, the rows of these events (ascending), and row -> rejection for the others.
 
         Raises:
-            ExecutorUnavailable: the executor can't run; or a single event does not fit into memory, which is not its fault.
+            ExecutorUnavailable: the executor can't run; or memory is too short for any single event.
             OutputsDiffer: the outputs of the parts differ in shape, because they depend on the other events of a part. Of inputs
                 of several micro-batches, the outputs may also differ in type.
             Exception: another error that no event causes.
         """
         rejected: dict[int, Rejection] = {}
+        short: set[int] = set()  # rows of the events that did not fit into memory alone
         parts: list[Tensors] = []
         rows: list[npt.NDArray[np.int64]] = []  # of each part
         waiting = [(0, rows_of(inputs))]
@@ -116,9 +118,11 @@ class Bisection:
                 self._working.fitted(stop - start)
             except OutOfMemory as error:
                 self._working.failed(stop - start)
-                if stop - start == 1:
-                    raise ExecutorUnavailable(str(error)) from error
+                if start in short:
+                    rejected[start] = self._too_large(error)
+                    continue
                 waiting.append((start, stop))
+                short |= yield from _short_alone(inputs, start, stop, error)
             except Exception as error:
                 if stop - start == 1:
                     rejected[start] = yield from self._rejection(error)
@@ -170,6 +174,14 @@ class Bisection:
             except Exception as error:
                 rejected[row] = yield from self._rejection(error)
         return parts, rows
+
+    def _too_large(self, error: OutOfMemory) -> Rejection:
+        """The rejection of an event that needs more memory than there is. For the others, memory is not short."""
+        self._working = AdaptiveBatchSize(self._max_events)
+        return Rejection(
+            "model_rejected",
+            f"{error}. This event needs more memory than there is, even alone. With zeros in place of its numbers, it does not.",
+        )
 
     def _halves(self, error: Exception, start: int, stop: int) -> list[tuple[int, int]]:
         """What runs after an error of several events, last first. Raises the error if no event causes it."""
@@ -248,6 +260,35 @@ class BisectingExecutor:
         except StopIteration as end:
             result: Result = end.value
             return result
+
+
+def _short_alone(
+    inputs: Inputs, start: int, stop: int, error: OutOfMemory
+) -> Generator[dict[str, Any], Tensors, set[int]]:
+    """The row of events that did not fit into memory, if it is only one. Then it should run once more: memory may be free now.
+
+    The event is run with zeros in place of its numbers. Its texts stay, because they may choose a model.
+
+    Raises:
+        ExecutorUnavailable: that doesn't fit either. So the event is not to blame.
+    """
+    if stop - start > 1:
+        return set()
+    try:
+        yield {name: _zeroed(array) for name, array in rows_between(inputs, start, stop).items()}
+    except OutOfMemory:
+        raise ExecutorUnavailable(str(error)) from error
+    except ModelRejected:  # the model has run
+        pass
+    except Exception as other:
+        raise_expected(other)
+    return {start}
+
+
+def _zeroed(array: Any) -> Any:
+    if isinstance(array, Ragged):
+        return Ragged.of_lengths(_zeroed(array.items), array.lengths)
+    return array if array.dtype == object else np.zeros_like(array)
 
 
 def _joined(parts: list[Tensors], *, of_one_type: bool) -> dict[str, npt.NDArray[Any]]:

@@ -84,7 +84,8 @@ def test_event_is_answered_once_after_its_schema_is_there_and_its_letter_replaye
     again = millstream_here("dead-letters", "replay", service.file, "--reason", "unknown_schema", "--yes")
     none_left = "no dead letter that the options select is left to replay"
     assert (again.returncode, again.stdout) == (
-        0, f"0 replayed\n{none_left}; `millstream dead-letters list --all` also lists those replayed\n"
+        0,
+        f"0 replayed\n{none_left}; `millstream dead-letters list --all` also lists those replayed\n",
     )
     one = millstream_here("dead-letters", "list", service.file)
     assert one.stdout.splitlines()[-1] == "1 dead letter: 1 undecodable"

@@ -120,6 +120,66 @@ def test_one_event_that_does_not_fit_the_memory_is_no_events_fault() -> None:
         isolation(NegatingExecutor(before).run).run(inputs_of(4))
 
 
+@given(EVENTS, st.sets(st.integers(1, 69)))
+def test_events_that_need_too_much_memory_alone_are_rejected_and_the_others_answered(
+    events: int, large: set[int]
+) -> None:
+    large = {row for row in large if row < events}
+
+    def before(inputs: Tensors) -> None:
+        if large & {int(x) for x in inputs["x"][:, 0]}:
+            raise OutOfMemory("8 EiB wanted")
+
+    isolating = isolation(NegatingExecutor(before).run)
+    outputs, rows, rejected = isolating.run(inputs_of(events))
+    assert rows.tolist() == [row for row in range(events) if row not in large]
+    assert outputs["y"][:, 0].tolist() == [-row for row in rows.tolist()]
+    assert {row: why.reason for row, why in rejected.items()} == dict.fromkeys(large, "model_rejected")
+    assert all(why.error.startswith("8 EiB wanted. This event needs more memory") for why in rejected.values())
+    assert isolating.run({"x": np.zeros((70, 1), np.float32)})[1].tolist() == list(range(70))
+
+
+def test_batches_are_not_smaller_after_an_event_that_needs_too_much_memory() -> None:
+    executor, large = NegatingExecutor(), [True]
+
+    def run(inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
+        if large[0] and 7 in inputs["x"]:
+            raise OutOfMemory("full")
+        return executor.run(inputs)
+
+    isolating = isolation(run)
+    isolating.run(inputs_of(70))
+    large[0], executor.sizes = False, []
+    isolating.run(inputs_of(70))
+    assert executor.sizes == [70]
+
+
+def test_event_whose_text_fills_the_memory_keeps_waiting_and_one_of_ragged_numbers_does_not() -> None:
+    def run(inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
+        if "large" in inputs["t"] or 7 in inputs["r"].items:
+            raise OutOfMemory("full")
+        return {"y": np.zeros(rows_of(inputs), np.float32)}
+
+    def inputs(texts: list[str], numbers: list[int]) -> dict[str, Any]:
+        return {"t": np.array(texts, object), "r": Ragged.of_lengths(np.array(numbers), np.ones(len(texts), np.int64))}
+
+    _, rows, rejected = isolation(run).run(inputs(["a", "b", "c"], [1, 7, 3]))
+    assert (rows.tolist(), list(rejected)) == ([0, 2], [1])
+    with pytest.raises(ExecutorUnavailable, match="full"):
+        isolation(run).run(inputs(["a", "large"], [1, 2]))
+
+
+def test_event_that_fits_into_memory_the_second_time_is_answered() -> None:
+    short = [True, False, False]  # the event alone, with zeros, and once more
+
+    def before(_inputs: Tensors) -> None:
+        if short.pop(0):
+            raise OutOfMemory("full")
+
+    _, rows, rejected = isolation(NegatingExecutor(before).run).run(inputs_of(1))
+    assert (rows.tolist(), rejected) == ([0], {})
+
+
 def test_outage_is_not_bisected() -> None:
     def before(_inputs: Tensors) -> None:
         raise ExecutorUnavailable("away")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 CONFIG = "inputs: [{tensor: x, fields: [place], dtype: int64}]\noutputs: [{tensor: y, name: root}]\n"
 CODE = """
+import numpy as np
+
 from .roots import root
 
 class Model:
@@ -32,6 +34,8 @@ class Model:
             raise ConnectionError("the feature store is away")
         if len(x) > 10:
             raise MemoryError("no more than 10")
+        if (x == 17).any():
+            np.ones(2**56)
         if (x == 13).any():
             raise ValueError("13 brings bad luck")
         return {"y": root(x)}
@@ -75,13 +79,14 @@ def test_outage_makes_lag_and_bad_events_are_refused_one_by_one(kafka: Broker, t
         worker.wait_ready()
         assert worker.stop() == 0
     answers = {(row := prediction_of(told))["event_id"]: row["outputs"]["root"] for told in service.predictions()}
-    assert answers == {event: place**0.5 for event, place in places.items() if place not in {-1, 13}}
+    assert answers == {event: place**0.5 for event, place in places.items() if place not in {-1, 13, 17}}
     letters = service.dead_letters()
     assert sorted((letter.reason, places[json.loads(letter.value or b"")["id"]]) for letter in letters) == sorted(
-        [("model_rejected", 13)] * 20 + [("nan_output", -1)] * 20
+        [("model_rejected", 13)] * 20 + [("model_rejected", 17)] * 20 + [("nan_output", -1)] * 20
     )
-    assert {letter.error.rsplit("/", 1)[-1] for letter in letters} == {
-        "model.py:15: ValueError: 13 brings bad luck",
+    assert {letter.error.rsplit("/", 1)[-1].partition(" for an array")[0] for letter in letters} == {
+        "model.py:19: ValueError: 13 brings bad luck",
+        "model.py:17: MemoryError: Unable to allocate 512. PiB",
         "output `root` is nan",
     }
 
