@@ -1,5 +1,6 @@
 """Finds the events that a model rejects, or that make the executor raise, by bisecting the micro-batch."""
 
+import logging
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -18,8 +19,10 @@ from millstream.inference.errors import (
     OutputsDiffer,
 )
 from millstream.inference.executors.interface import Inputs, Tensors, join_rows, rows_between, rows_of
-from millstream.inference.executors.output_forms import are_alike, mixes_numbers, usual_parts
+from millstream.inference.executors.output_forms import are_alike, changed, mixes_numbers, usual_parts
 from millstream.inference.ragged import Ragged
+
+log = logging.getLogger(__name__)
 
 Run = Callable[[Inputs], dict[str, npt.NDArray[Any]]]
 Result = tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64], dict[int, Rejection]]
@@ -57,6 +60,7 @@ class Bisection:
         self._allow_nan_outputs = allow_nan_outputs
         # Outputs of the last micro-batch that ran as a whole, without its events: only their types and shapes are of use.
         self._before: Tensors | None = None
+        self._changed: set[str] = set()  # outputs whose change was logged
 
     def runs_whole(self, events: int) -> bool:
         """Whether the first step of a micro-batch with so many events is the whole."""
@@ -67,6 +71,8 @@ class Bisection:
         events = rows_of(inputs)
         self._working.fitted(events)
         self._note_good(inputs, 0)
+        if self._before is not None:
+            self._note_changes(changed(self._before, outputs))
         self._before = {name: array[:0].copy() for name, array in outputs.items()}
         rows = all_rows(events)
         return (dict(outputs), rows, {}) if self._allow_nan_outputs else _without_nan(dict(outputs), rows, {})
@@ -190,6 +196,16 @@ class Bisection:
             self._net.note(error)
         middle = (start + stop) // 2
         return [(middle, stop), (start, middle)]
+
+    def _note_changes(self, found: dict[str, str]) -> None:
+        """Warn once of each output whose form changes from batch to batch. Within a batch, such events are rejected."""
+        for name in found.keys() - self._changed:
+            self._changed.add(name)
+            log.warning(
+                "the model gives output `%s` in another form: %s. Readers of predictions find both under one name. Correct the "
+                "model, so that each event has the same form",
+                *(name, found[name]),
+            )
 
     def _note_good(self, inputs: Inputs, row: int) -> None:
         if self._net is not None:

@@ -25,6 +25,24 @@ def are_alike(parts: Sequence[Tensors]) -> bool:
     return len({_form_of(part, numbers=True) for part in parts}) == 1 and _floats_hold_all(parts)
 
 
+def changed(before: Tensors, outputs: Tensors) -> dict[str, str]:
+    """The outputs that have another number of axes than before, or texts in place of numbers: name -> what was and is there.
+
+    The length of an axis may follow from the events.
+    """
+    found = {}
+    for name, array in outputs.items():
+        old = before.get(name)
+        if old is not None and (old.ndim != array.ndim or (old.dtype.kind in _TYPES) != (array.dtype.kind in _TYPES)):
+            found[name] = f"{_described(old)} before, and {_described(array)} now"
+    return found
+
+
+def _described(array: npt.NDArray[Any]) -> str:
+    values = "numbers" if array.dtype.kind in _TYPES else "texts"
+    return f"{values} in the shape {list(array.shape[1:])}"
+
+
 def usual_parts(
     parts: Sequence[Tensors], rows: Sequence[Ints], before: Tensors | None = None
 ) -> tuple[list[Tensors], list[Ints], dict[int, str]]:

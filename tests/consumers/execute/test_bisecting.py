@@ -180,6 +180,19 @@ def test_event_that_fits_into_memory_the_second_time_is_answered() -> None:
     assert (rows.tolist(), rejected) == ([0], {})
 
 
+def test_output_whose_form_changes_from_batch_to_batch_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    answers: list[Any] = [[0.5], [0.25], [1], ["a"], [[1.0, 2.0]], [0.5], ["b"]]
+    isolating = isolation(lambda _inputs: {"y": np.array(answers.pop(0))})
+    for _ in range(3):
+        isolating.run(inputs_of(1))
+    assert caplog.text == ""
+    while answers:
+        isolating.run(inputs_of(1))
+    assert (
+        caplog.text.count("the model gives output `y` in another form: numbers in the shape [] before, and texts") == 1
+    )
+
+
 def test_outage_is_not_bisected() -> None:
     def before(_inputs: Tensors) -> None:
         raise ExecutorUnavailable("away")
