@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from millstream.inference.errors import ModelConfigError
+from millstream.schemas.file_kind import FileKind, settings_kind
 from millstream.schemas.wording import EXPECTED, Loc, dotted, meant_value, shown, wrong_value
 from millstream.schemas.written_numbers import number_of
 from millstream.schemas.yaml_file import Fault, NodeReader, YamlError, advice_on_ending, composed, text_of
@@ -57,7 +58,7 @@ def read_config_file(path: Path) -> ConfigFile:
     """Read the file.
 
     Raises:
-        ModelConfigError: not there, not YAML, no mapping, or parts of it can't be read.
+        ModelConfigError: not there, not YAML, no mapping, a pipeline file, or parts of it can't be read.
     """
     reader = _Reader()
     try:
@@ -75,6 +76,11 @@ def read_config_file(path: Path) -> ConfigFile:
         ) from None
     except OSError as error:
         raise ModelConfigError(f"{path} can't be read: {error.strerror}.") from None
+    if settings_kind(data) is FileKind.PIPELINE:
+        raise ModelConfigError(
+            f"{path}: expected {FileKind.CONFIG}, found {FileKind.PIPELINE}. Write the model's `inputs:` and `outputs:` here "
+            "(`millstream docs models`), and the pipeline file into the folder of the pipeline."
+        )
     if reader.faults:
         raise ModelConfigError("\n".join(told(path, fault) for fault in reader.faults))
     if not isinstance(data, dict):

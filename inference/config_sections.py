@@ -79,6 +79,15 @@ def _event_type(value: object) -> object:
     return value
 
 
+def _time_format(value: object) -> object:
+    if value in ("minutes", "hours", "days", "weeks"):
+        raise ValueError(
+            f"expected {', '.join(get_args(Format)[:-1])} or {get_args(Format)[-1]}, found {shown(value)}. A duration is a plain "
+            "number: leave `time` out"
+        )
+    return value
+
+
 def _lookup(value: object) -> object:
     if not isinstance(value, str) or not LOOKUP_NAME.fullmatch(value):
         raise ValueError(f"expected the name of a look-up in the pipeline file, such as customer, found {shown(value)}")
@@ -90,7 +99,7 @@ class FieldOptions(_Options):
 
     missing: Annotated[Any, BeforeValidator(_single)] = "reject"
     type: Annotated[EventType | None, BeforeValidator(_event_type)] = None
-    time: Format | None = None
+    time: Annotated[Format | None, BeforeValidator(_time_format)] = None
     part: Part | None = Field(default=None, alias="as")
     vocabulary: _Entries = None
     unknown: Annotated[int | Literal["missing"] | None, BeforeValidator(_unknown)] = None

@@ -13,6 +13,7 @@ from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.problems import problems_of
 from millstream.pipeline.renamed import with_new_names
 from millstream.pipeline.secret import Origin
+from millstream.pipeline.wrong_path import wrong_file
 from millstream.pipeline.yaml_places import Document, read_document
 from millstream.schemas.wording import dotted
 
@@ -24,8 +25,18 @@ if TYPE_CHECKING:
 def load_pipeline(path: Path, environ: Mapping[str, str]) -> Pipeline:
     """Read and check the pipeline file at `path`; variables and secrets come from `environ`.
 
-    Raises PipelineError, which lists every problem found with its line.
+    Raises PipelineError, which lists every problem found with its line, or names the other kind of file that this is.
     """
+    try:
+        return _loaded(path, environ)
+    except PipelineError:
+        # Only now, so that a pipeline file that is right is parsed once.
+        if not (said := wrong_file(path)):
+            raise
+    raise PipelineError(path, [Problem(said)])
+
+
+def _loaded(path: Path, environ: Mapping[str, str]) -> Pipeline:
     document = with_new_names(read_document(path, environ))
     pipeline, problems = _validated(document, Origin(path.absolute(), environ, document))
     if pipeline is not None:

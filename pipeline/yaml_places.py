@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from millstream.pipeline.errors import PipelineError, Problem
-from millstream.pipeline.missing_file import advice_on_missing
+from millstream.pipeline.wrong_path import advice_on_missing
 from millstream.schemas import git_lfs
 from millstream.schemas.wording import Loc, shown
 from millstream.schemas.yaml_file import NodeReader, YamlError, composed, kind_of, text_of, typed

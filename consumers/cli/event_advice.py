@@ -320,30 +320,35 @@ def _without_type(path: str, use: Conversion) -> str:
     return ""
 
 
-def _as_written(path: str, written: Iterable[str]) -> str:
-    """The path to a value as one of these begins; empty: none does. An error names the first item that differs."""
+def _as_written(path: str, written: Iterable[str]) -> tuple[str, str]:
+    """The path to a value as one of these begins, and how that goes on. Two empty texts: none does.
+
+    An error names the first item that differs.
+    """
     try:
         place = place_of(parse_path(path).steps)
     except BadPathError:  # of a letter that Millstream didn't write
-        return ""
-    beginnings = [parse_path(each).steps[: len(place)] for each in written if looked_up(each) is None]
-    return next((text_of(steps) for steps in beginnings if place_of(steps) == place), "")
+        return "", ""
+    paths = [parse_path(each).steps for each in written if looked_up(each) is None]
+    found = max((steps for steps in paths if place_of(steps[: len(place)]) == place), key=len, default=())
+    beginning = text_of(found[: len(place)])
+    return beginning, text_of(found).removeprefix(beginning)
 
 
 def _on_nesting(pipeline: Pipeline, signature: Signature | None, mismatch: re.Match[str], event: object) -> str:
     """What to do about a list or an object where a path goes on or ends otherwise; empty for other values."""
     place, expected, found = mismatch.group("path", "expected", "found")
     own = [pipeline.input.event_id, pipeline.input.event_time, pipeline.batch.cost, *pipeline.output.include]
-    of_model = "" if signature is None else _as_written(place, signature.fields)
-    of_pipeline = _as_written(place, filter(None, own))
-    path = of_model or of_pipeline or place
+    of_model, rest_of_model = _as_written(place, () if signature is None else signature.fields)
+    of_pipeline, rest_of_pipeline = _as_written(place, filter(None, own))
+    path, rest = of_model or of_pipeline or place, rest_of_model or rest_of_pipeline or ".name"
     in_list = "" if of_pipeline and not of_model else ", for an input with `field`"
     page = "(`millstream docs models#paths`)"
     is_single = bool(_beginning(_SINGLE, expected))
     if found == "an array" and is_single:
         return f"{path}: {_in_list(path, '', in_list)} {page}."
     if found == "an array" and expected == "an object":
-        return f"{path}: a list needs an index in the path: {_in_list(path, '.name', in_list)} {page}."
+        return f"{path}: a list needs an index in the path: {_in_list(path, rest, in_list)} {page}."
     if found == "an object" and is_single:
         return f"{path}: {_in_object(path, _value(place, event))} {page}."
     return ""
@@ -366,4 +371,5 @@ def _in_list(path: str, rest: str, taken_by: str) -> str:
     if "[]" in path:  # no tensor takes all items of lists in a list
         first = path.replace("[]", "[0]")
         return f"`{path}[0]{rest}` leads to the first item of each list, and `{first}[]{rest}` to all of the first list"
-    return f"`{path}[0]{rest}` leads to the first item of the list, and `{path}[]{rest}` to all{taken_by}"
+    one = rest.replace("[]", "[0]")
+    return f"`{path}[0]{rest}` leads to the first item of the list, and `{path}[]{one}` to all{taken_by}"

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from millstream.consumers.errors import WorkerError
 from millstream.schemas import git_lfs
+from millstream.schemas.file_kind import FileKind, is_model
 from millstream.schemas.rows import parse_cells
 
 _OPENINGS = ("[", "{", "[{")
@@ -55,20 +56,22 @@ def opened(name: str) -> Iterator[IO[str]]:
         return
     try:
         with Path(name).open("rb") as file:
-            if said := _no_events(file.peek()):
+            if said := _no_events(file.peek(), is_model=is_model(Path(name))):
                 raise WorkerError(f"{name}: expected events as UTF-8 text, found {said}")
             yield TextIOWrapper(file, **reading)
     except OSError as error:
         raise WorkerError(f"{name}: the file can't be read: {error.strerror}. Check the path.") from None
 
 
-def _no_events(head: bytes) -> str:
-    """What a file is whose first bytes say that it has no lines of events, and what to do; empty: they don't say so."""
+def _no_events(head: bytes, *, is_model: bool) -> str:
+    """What a file is whose first bytes or name say that it has no lines of events, and what to do; empty: they don't."""
     if head.startswith(b"\x1f\x8b"):
         return "a file that is compressed with gzip. Unpack it (gunzip FILE), or write - in its place: zcat FILE | millstream ..."
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "UTF-16. Convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW"
-    return git_lfs.FOUND if head.startswith(git_lfs.HEAD.encode()) else ""
+    if head.startswith(git_lfs.HEAD.encode()):
+        return git_lfs.FOUND
+    return f"{FileKind.MODEL}. Name a file with events." if is_model else ""
 
 
 def text_lines(file: IO[str]) -> Iterator[tuple[int, str]]:

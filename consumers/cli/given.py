@@ -7,17 +7,39 @@ from pathlib import Path
 
 from millstream.consumers.cli.parser import meant
 from millstream.consumers.errors import WorkerError
+from millstream.pipeline.errors import PipelineError, Problem
 from millstream.pipeline.loading import load_pipeline
-from millstream.pipeline.missing_file import PIPELINE_FILE
 from millstream.pipeline.pipeline import Pipeline
+from millstream.pipeline.wrong_path import PIPELINE_FILE
+from millstream.schemas.file_kind import FileKind, file_kind
 from millstream.topics.admin import Admin, roles, states
 from millstream.topics.errors import TopicError
 
 
 def read_pipeline(args: argparse.Namespace) -> Pipeline:
     """Load the pipeline file of the command line; if it names a folder, its file `pipeline.yaml`."""
-    path: Path = args.pipeline
-    return load_pipeline(path / PIPELINE_FILE if path.is_dir() else path, os.environ)
+    path = _pipeline_file(args.pipeline)
+    try:
+        return load_pipeline(path, os.environ)
+    except PipelineError:
+        if not _are_swapped(path, getattr(args, "file", None)):
+            raise
+    found = file_kind(path) or "another file"
+    said = (
+        f"expected a pipeline file, found {found}. `{args.file}`, in place of the events, is a pipeline. Name it first."
+    )
+    raise PipelineError(path, [Problem(said)])
+
+
+def _pipeline_file(path: Path) -> Path:
+    return path / PIPELINE_FILE if path.is_dir() else path
+
+
+def _are_swapped(path: Path, events: str | None) -> bool:
+    """Whether the pipeline is named in place of the events. `path`: named in place of the pipeline."""
+    if events is None or not path.is_file() or file_kind(path) is FileKind.PIPELINE:
+        return False
+    return file_kind(_pipeline_file(Path(events))) is FileKind.PIPELINE
 
 
 def refuse_unknown_topic(pipeline: Pipeline, name: str, choices: Collection[str] = ()) -> None:

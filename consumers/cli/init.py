@@ -26,6 +26,7 @@ from millstream.inference.executors.installed import BY_FILE
 from millstream.inference.mapping import PLACEHOLDER
 from millstream.inference.repository import CONFIG_FILE
 from millstream.pipeline.printable import printable
+from millstream.schemas.file_kind import FileKind, file_kind, is_model
 from millstream.schemas.wording import counted
 
 COPIED = ("pipeline.yaml", "schemas", "models", "events.jsonl")
@@ -76,8 +77,21 @@ def run(args: argparse.Namespace) -> int:
         raise WorkerError(
             "`--model` needs `--sample FILE` or `--sample-topic TOPIC`, and these need `--model`. Give both."
         )
+    if args.sample is not None:
+        _refuse_model_as_sample(args.model, args.sample)
     sample = of_topic(args.sample_topic, args.limit) if args.sample_topic else of_file(args.sample, args.limit)
     return _for_model(args.folder, look_at(args.model), sample, args.sample_topic)
+
+
+def _refuse_model_as_sample(model: Path, sample: str) -> None:
+    """Raises WorkerError."""
+    if not is_model(Path(sample)):
+        return
+    swapped = f" They seem to be swapped: write `--model {sample} --sample {model}`."
+    raise WorkerError(
+        f"--sample {sample}: expected events, one JSON object per line, found {FileKind.MODEL}. `--model` takes the model, and "
+        f"`--sample` events for it.{swapped if file_kind(model) is FileKind.EVENTS else ''}"
+    )
 
 
 def _example(folder: Path) -> int:

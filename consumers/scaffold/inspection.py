@@ -17,6 +17,7 @@ from millstream.inference.foreign_models import (
     what_to_convert,
 )
 from millstream.inference.onnx_types import DTYPES
+from millstream.schemas.file_kind import FileKind, file_kind
 
 
 def look_at(path: Path) -> ModelFile:
@@ -51,9 +52,14 @@ def look_at(path: Path) -> ModelFile:
     if suffix in {".pt", ".py"}:
         # TorchScript and Python classes run code when they are loaded, so they aren't loaded here.
         return ModelFile(path, f"model{suffix}", [], [])
-    known = ", ".join(BY_FILE)
-    unknown = f"expected one of {known}, found a file that ends in {suffix or 'nothing'} (`millstream docs models`)."
-    raise WorkerError(f"{path}: {how_to_convert(suffix) or unknown}")
+    raise WorkerError(f"{path}: {how_to_convert(suffix) or _no_model(path)}")
+
+
+def _no_model(path: Path) -> str:
+    kind = file_kind(path)
+    found = kind or f"a file that ends in {path.suffix.lower() or 'nothing'}"
+    sample = " `--model` takes the model, and `--sample` events for it." if kind is FileKind.EVENTS else ""
+    return f"expected one of {', '.join(BY_FILE)}, found {found} (`millstream docs models`).{sample}"
 
 
 def _onnx(path: Path) -> ModelFile:

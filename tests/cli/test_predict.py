@@ -349,12 +349,18 @@ TO_NUMBERS = "`type: any` beside the field takes numbers, true and false, also a
         (
             "{field: x.y}",
             {"x": [{"y": 1}]},
-            "x: a list needs an index in the path: `x[0].name` leads to the first item of the list, and `x[].name` to all",
+            "x: a list needs an index in the path: `x[0].y` leads to the first item of the list, and `x[].y` to all",
+        ),
+        (
+            '{field: "x.parts[0].y"}',
+            {"x": [{"parts": [{"y": 1}]}]},
+            "x: a list needs an index in the path: `x[0].parts[0].y` leads to the first item of the list, and "
+            "`x[].parts[0].y` to all",
         ),
         (
             '{field: "x[0].y"}',
             {"x": [[{"y": 1}]]},
-            "x[0]: a list needs an index in the path: `x[0][0].name` leads to the first item of the list",
+            "x[0]: a list needs an index in the path: `x[0][0].y` leads to the first item of the list",
         ),
         ('{field: "x[0]"}', {"x": [[1]]}, "x[0]: `x[0][0]` leads to the first item of the list, and `x[0][]` to all"),
         (

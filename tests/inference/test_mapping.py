@@ -188,6 +188,12 @@ def test_path_with_brackets_inside_brackets_needs_quotes(tmp_path: Path, path: s
             r"fields\[0\].type: .* found 'float32'. The tensor's type is the input's `dtype: float32`\.",
         ),
         ("{field: f, type: date}", r"fields\[0\].type: expected text, number, int, boolean or any, found 'date'"),
+        (
+            "{field: f, time: minutes}",
+            r"fields\[0\].time: expected iso8601, seconds, milliseconds or microseconds, found 'minutes'\. A duration is a plain "
+            r"number: leave `time` out\.",
+        ),
+        ("{field: f, time: [minutes]}", r"fields\[0\].time: expected iso8601, seconds, .* found a list\."),
         ("{field: f, as: year}", r"fields\[0\].as: expected epoch, hour, weekday, .* found 'year'"),
         (
             "{field: f, type: int, as: hour}",

@@ -203,6 +203,10 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     ("config", "says"),
     [
         ("", "expected `inputs:` and `outputs:`, found nothing"),
+        (
+            "name: late\nkafka: {bootstrap: b}\ninput: {topic: t}\noutput: {topic: p}\n",
+            r"config\.yaml: expected the config.yaml of a model, found a pipeline file\. Write the model's `inputs:`[^\n]*$",
+        ),
         ("- late", r"expected `inputs:` and `outputs:`, found a list"),
         ("inputs: [", r":1: can't be read: not valid YAML at column 10: while parsing"),
         (b"\xff\xfe\x00", ":1: can't be read: expected UTF-8 text, found the byte 0xff"),
