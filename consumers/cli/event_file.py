@@ -84,7 +84,7 @@ def json_lines(file: IO[str], file_name: str) -> Iterator[Line]:
     for at, (number, text) in enumerate(text_lines(file)):
         if at == 0 and text.startswith("["):  # a first line with a `{` alone may be a bad row, which can be left out
             refuse_spread(file_name, number, text)
-        yield Line(number, json_row(text))
+        yield Line(number, json_row(text, in_file=True))
 
 
 def refuse_spread(file_name: str, line: int, text: str) -> None:
@@ -100,17 +100,17 @@ def _spread(text: str) -> str:
     return _LISTED if _LIST.match(text.lstrip()) else ""
 
 
-def json_row(text: str) -> dict[str, Any] | str:
-    """The object in a text, or the reason why it is none."""
-    if said := _other_text(text):
+def json_row(text: str, *, in_file: bool) -> dict[str, Any] | str:
+    """The object in a text, or the reason why it is none. `in_file`: whether the text is a line, which can be corrected."""
+    if said := _other_text(text, in_file=in_file):
         return said
     try:
         row = json.loads(text)
     except json.JSONDecodeError as error:
-        if "{" not in text and _SEVERAL_CELLS.search(text):
+        if in_file and "{" not in text and _SEVERAL_CELLS.search(text):
             return "expected a JSON object, found what looks like CSV. If it is, name the file so that it ends in .csv."
         where = f"{error.msg.removesuffix(' at')} at column {error.colno}"
-        return f"expected a JSON object, found text that is not JSON: {where}. Correct the line."
+        return f"expected a JSON object, found text that is not JSON: {where}.{' Correct the line.' if in_file else ''}"
     except ValueError:
         return "expected a JSON object, found a number with thousands of digits. Send it as text, or null if it isn't known."
     except RecursionError:
@@ -118,13 +118,13 @@ def json_row(text: str) -> dict[str, Any] | str:
     return row if isinstance(row, dict) else f"expected a JSON object, found {text.strip()[:60]}"
 
 
-def _other_text(text: str) -> str:
+def _other_text(text: str, *, in_file: bool) -> str:
     """What a text is that the JSON parser would not describe, and what to do; empty: the parser may try it."""
     if not text.isascii() and _is_not_utf8(text):
-        return "expected UTF-8 text, found other bytes. Convert the file."
+        return f"expected UTF-8 text, found other bytes.{' Convert the file.' if in_file else ''}"
     if text.startswith("\ufeff"):
         return "expected a JSON object, found a UTF-8 byte-order mark before it: send events without it."
-    return _spread(text)
+    return _spread(text) if in_file else ""
 
 
 def csv_lines(file: IO[str], definition: Any) -> Iterator[Line]:

@@ -64,5 +64,5 @@ def given_events(pipeline: Pipeline, file_name: str, *, csv: bool, beside: str |
 
 def given_json(where: str, value: bytes) -> Given:
     """An event that is JSON."""
-    row = json_row(value.decode(errors="surrogateescape"))
+    row = json_row(value.decode(errors="surrogateescape"), in_file=False)
     return Given(where, value, None if isinstance(row, str) else row)

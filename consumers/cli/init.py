@@ -14,13 +14,13 @@ from millstream.consumers.demo.example import example_folder
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.scaffold.deletions import without_deletions
 from millstream.consumers.scaffold.guess import inputs_of
-from millstream.consumers.scaffold.guesses import are_open, guesses
+from millstream.consumers.scaffold.guesses import FieldGuess, are_open, guesses
 from millstream.consumers.scaffold.imported_files import imported_beside, named_beside
 from millstream.consumers.scaffold.inspection import look_at
 from millstream.consumers.scaffold.model_file import ModelFile
 from millstream.consumers.scaffold.own_fields import event_id_of, event_time_of, why_no_event_id, why_no_event_time
 from millstream.consumers.scaffold.survey import survey
-from millstream.consumers.scaffold.texts import config_text, pipeline_text, vocabulary_files
+from millstream.consumers.scaffold.texts import NO_TOPIC, config_text, guessed_topic, pipeline_text, vocabulary_files
 from millstream.consumers.scaffold.unused import unused
 from millstream.inference.executors.installed import BY_FILE
 from millstream.inference.mapping import PLACEHOLDER
@@ -131,29 +131,20 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
             (version / files[options["field"]]).write_text(entries, encoding="utf-8")
         if not (kept := (config := version / CONFIG_FILE).exists()):
             config.write_text(config_text(inputs, model.outputs, files), encoding="utf-8")
-        (folder / "pipeline.yaml").write_text(
-            pipeline_text(name, topic or f"{name}-events", event_id, event_time, no_id), encoding="utf-8"
-        )
+        (folder / "pipeline.yaml").write_text(pipeline_text(name, topic, event_id, event_time, no_id), encoding="utf-8")
         (folder / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events), encoding="utf-8")
         readme = GENERATED_README.format(name=name, count=_counted(sample), commands=commands)
         (folder / "README.md").write_text(readme, encoding="utf-8")
     print(f"{folder} holds a pipeline for {model.path}, guessed from {_counted(sample)}.\n")
     if sample.skipped:
-        skipped = (
-            "1 record of the sample is no event, and was"
-            if sample.skipped == 1
-            else (f"{sample.skipped} records of the sample are no events, and were")
-        )
-        print(f"{skipped} skipped. The first: {sample.first_skipped}\n")
+        print(_of_skipped(sample))
     if deleted := len(events) - count:
         print(_of_deletions(deleted))
     print(f"Look at these guesses, in pipeline.yaml and in models/{name}/1/{CONFIG_FILE}:")
-    for option, found_one, none in (
-        ("event_id", event_id, f"none taken: {no_id}"),
-        ("event_time", event_time, f"none taken: {why_no_event_time(found)}"),
-    ):
-        told = none if found_one is None else f"{found_one.options['field']}: {found_one.why}"
-        print(f"- input.{option}: {told}")
+    if topic is None:
+        print(f"- input.topics: {guessed_topic(name)}: {NO_TOPIC}")
+    print(f"- input.event_id: {_own_field(event_id, no_id)}")
+    print(f"- input.event_time: {_own_field(event_time, why_no_event_time(found))}")
     if kept:
         print(f"- the {CONFIG_FILE} that lay beside the model is taken as it is")
     for guess in () if kept else (*guesses(inputs), *_not_loaded(model, name)):
@@ -169,6 +160,19 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
     first = f" replace each {PLACEHOLDER} in models/{name}/1/{CONFIG_FILE}, then" if is_open else ""
     print(f"\nNext:{first}\n\ncd {quote(str(folder))}\n{commands}")
     return 0
+
+
+def _own_field(guess: FieldGuess | None, why_none: str) -> str:
+    return f"none taken: {why_none}" if guess is None else f"{guess.options['field']}: {guess.why}"
+
+
+def _of_skipped(sample: Sample) -> str:
+    are = (
+        "1 record of the sample is no event, and was"
+        if sample.skipped == 1
+        else f"{sample.skipped} records of the sample are no events, and were"
+    )
+    return f"{are} skipped. The first: {sample.first_skipped}\n"
 
 
 def _of_deletions(count: int) -> str:

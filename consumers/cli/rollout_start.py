@@ -153,5 +153,6 @@ def _refuse_twice(current: RolloutRecord | None, versions: tuple[int, ...], stra
     if versions == tuple(variant.version for variant in current.variants[1:]):
         raise CommandRefusedError(
             f"start: the {strategy} rollout of version {', '.join(map(str, versions))} is on its way already ({current.state}, "
-            f"revision {current.revision}). `millstream rollout status PIPELINE` shows it; to begin anew, roll it back first."
+            f"revision {current.revision}: {current.by} made the change {current.action!r}). `millstream rollout status "
+            "PIPELINE` shows it; to begin anew, roll it back first."
         )

@@ -96,7 +96,7 @@ def _add_record(sample: Sample, record: ReadRecord) -> None:
         "expected JSON, found what looks like Avro. If all events are Avro, start from the example (`millstream init DIR`), and "
         "name the events' schema in its pipeline file (`millstream docs registry`)."
         if looks_like_avro(record.value)
-        else json_row(without_head(record.value).decode(errors="surrogateescape"))
+        else json_row(without_head(record.value).decode(errors="surrogateescape"), in_file=False)
     )
     sample.add(row, f"topic {record.topic}, partition {record.partition}, offset {record.offset}")
 

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         opened = RecordReader(pipeline.client_config(), topics, from_beginning=args.from_beginning)
     with opened as reader:
         print(f"reading {', '.join(topics)}; {_end(args)}", file=sys.stderr, flush=True)
-        _say_existing(reader.existing, from_beginning=args.from_beginning)
+        _say_existing(reader.existing, args)
         came = time.monotonic()
         away = False
         try:
@@ -76,17 +76,18 @@ def _end(args: argparse.Namespace) -> str:
     return "; ".join([*ends, "Ctrl-C ends"])
 
 
-def _say_existing(existing: Mapping[str, int], *, from_beginning: bool) -> None:
+def _say_existing(existing: Mapping[str, int], args: argparse.Namespace) -> None:
     """Say where there is nothing to print, and where there is but it isn't printed. Without this, it is silent in both cases."""
     for topic, count in existing.items():
-        if count and not from_beginning:
+        if count and not args.from_beginning:
             print(
                 f"{topic} has up to {counted(count, 'earlier record')}: --from-beginning prints them",
                 file=sys.stderr,
                 flush=True,
             )
         elif not count:
-            print(f"{topic} has no records yet", file=sys.stderr, flush=True)
+            ends = "" if args.timeout is not None else ": `--timeout 10` ends after 10 s without one"
+            print(f"{topic} has no records yet{ends}", file=sys.stderr, flush=True)
 
 
 def _topics(pipeline: Pipeline, name: str) -> tuple[str, ...]:

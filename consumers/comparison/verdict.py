@@ -64,7 +64,8 @@ class Verdict:
                 return f"{shadow} is worse: {figure}"
         if self.more_labels is None or self.more_labels > _SAME_BELOW * self.labels:
             return f"{shadow}: not decided yet: the difference is too small for these labels: {figure}"
-        return f"{shadow}: not decided yet: about {self.more_labels:,} more labels are needed: {figure}"
+        needed = f"about {self.more_labels:,} more compared events with a label are needed"
+        return f"{shadow}: not decided yet: {needed}: {figure}"
 
     def figures(self) -> str:
         """The difference with its interval, such as `AUC +0.013 [0.004, 0.022]`; empty if it is not known."""

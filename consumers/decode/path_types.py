@@ -16,7 +16,7 @@ from millstream.schemas.decoded import Decoder
 from millstream.schemas.decoding import open_decoder
 from millstream.schemas.errors import ContradictingPaths
 from millstream.schemas.lookup_columns import looked_up
-from millstream.schemas.paths import parse_path, place_of
+from millstream.schemas.paths import Step, parse_path, place_of
 from millstream.schemas.store import Schema, SchemaStore
 from millstream.schemas.wording import Loc, dotted
 
@@ -100,15 +100,27 @@ class PathTypes:
     def open_decoder(self, store: SchemaStore) -> Decoder:
         """The decoder that reads the paths. Raises SchemaError, and PlanError if two paths contradict each other."""
         try:
+            if self._schema is None:
+                self._share_among_items()
             return open_decoder(self._pipeline.input.format, store, self._schema, self.types)
         except ContradictingPaths as error:
             raise PlanError(f"{self._places.get(error.path, self._pipeline.named)}: {error}") from None
 
-    def include(self) -> dict[str, str]:
+    def _share_among_items(self) -> None:
+        """Give paths to items of one list one type, if one of them takes texts and whole numbers: it follows the other's type."""
+        at_places: dict[tuple[Step, ...], list[str]] = {}
+        for path in self.types:
+            at_places.setdefault(place_of(parse_path(path).steps), []).append(path)
+        for paths in at_places.values():
+            types = {self.types[path] for path in paths}
+            if "scalar" in types and len(types) == 2 and (shared := both_take(*types)):
+                self.types |= dict.fromkeys(paths, shared)
+
+    def include(self) -> list[str]:
         """Add the fields that `output.include` names.
 
         Returns:
-            these fields with their types.
+            these fields.
 
         Raises:
             PlanError: there is no schema, and the type of a field isn't known, or contradicts another use; or there is a schema,
@@ -134,7 +146,7 @@ class PathTypes:
                 unknown.append(path)
         if unknown:
             raise PlanError(self._without_type(unknown))
-        return {path: self.types[path] for path in included}
+        return list(included)
 
     def _add_item(self, path: str) -> bool:
         """Add a path to items of a list if the type of other items is known: all items have one type. Returns whether it is."""

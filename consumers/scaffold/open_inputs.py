@@ -9,6 +9,7 @@ from millstream.consumers.scaffold.guesses import OPEN, FieldGuess, InputGuess
 from millstream.consumers.scaffold.own_fields import is_id, last_name, squeezed
 from millstream.consumers.scaffold.survey import Found
 from millstream.consumers.scaffold.texts import entry_text
+from millstream.schemas.wording import first_of
 
 MAX_HINTS = 5  # fields that are named as possible ones
 _LONG_NAME = 3  # characters from which a name inside another one is no chance
@@ -42,7 +43,7 @@ def with_hints(
             made.append(replace(entry, fields=[FieldGuess(guess.options, why)]))
         else:
             fitting.sort(key=lambda one: _distance(entry.tensor, one))
-            made.append(_once(_hinted(entry, fitting[:MAX_HINTS], left, events), said))
+            made.append(_once(_hinted(entry, fitting, left, events), said))
     return made
 
 
@@ -94,7 +95,7 @@ def _hinted(entry: InputGuess, fitting: Sequence[Found], left: Sequence[Found], 
         are_left = "1 is left" if open_count == 1 else f"{open_count} are left"
         why = f"the sample has too few fields that fit as they are: {are_left} to fill in"
     elif fitting:
-        entries = ", ".join(entry_text(element(one, entry.dtype, events).options) for one in fitting)
+        entries = first_of([entry_text(element(one, entry.dtype, events).options) for one in fitting], MAX_HINTS)
         why = f"no field of the sample has the input's name: name the one that fills this input. These fit: {entries}"
         left = [one for one in left if one.path not in {each.path for each in fitting}]
     else:
@@ -102,9 +103,9 @@ def _hinted(entry: InputGuess, fitting: Sequence[Found], left: Sequence[Found], 
     more = [(one, feature) for one in left if (feature := _with_options(one, entry.dtype, events))]
     more.sort(key=lambda pair: _distance(entry.tensor, pair[0]))
     if more:
-        features = [feature for _, feature in more[:MAX_HINTS]]
-        why += f". With options, these fit, too: {', '.join(features)}"
-        if any("vocabulary: [" in feature for feature in features):
+        features = [feature for _, feature in more]
+        why += f". With options, these fit, too: {first_of(features, MAX_HINTS)}"
+        if any("vocabulary: [" in feature for feature in features[:MAX_HINTS]):
             why += ". A vocabulary must be the one of the training, in its order"
     fields = [*entry.fields]
     fields[first] = replace(OPEN, why=why)
@@ -118,8 +119,10 @@ def _with_options(one: Found, dtype: str, events: int) -> str:
     if dtype == "string":
         feature = one.first_item if one.is_list and one.kind == "text" else ""
         return feature if one.events == events else feature and f"{{field: {feature}, missing: ''}}"
-    if one.events < events and one.as_feature and "vocabulary" not in one.as_feature:
-        return f"{one.as_feature[:-1]}, missing: {MISSING[dtype]}}}"
+    if one.events < events and one.as_feature:
+        # 0 would be the index of the vocabulary's first entry.
+        missing = "INDEX" if "vocabulary: " in one.as_feature and is_index(dtype) else MISSING[dtype]
+        return f"{one.as_feature[:-1]}, missing: {missing}}}"
     return one.as_feature
 
 

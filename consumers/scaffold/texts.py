@@ -9,14 +9,29 @@ from millstream.consumers.scaffold.quoting import quoted
 from millstream.inference.mapping import PLACEHOLDER
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")  # what YAML reads as text without quotes, but for the words below
+NO_TOPIC = "a sample in a file doesn't say which topic the events are in"
 MAX_NAME = 50  # bytes of a vocabulary file's name, besides its number and its ending
 MAX_INLINE = 12  # entries of a vocabulary that stand in config.yaml; a longer one gets a file
 
 
+def guessed_topic(name: str) -> str:
+    """The input topic of a pipeline whose sample is a file."""
+    return f"{name}-events"
+
+
 def pipeline_text(
-    name: str, topic: str, event_id: FieldGuess | None, event_time: FieldGuess | None, why_no_id: str
+    name: str, topic: str | None, event_id: FieldGuess | None, event_time: FieldGuess | None, why_no_id: str
 ) -> str:
-    """The pipeline file for JSON events; `why_no_id`: why there is no `event_id`, if there is none."""
+    """The pipeline file for JSON events.
+
+    Args:
+        name: the pipeline's.
+        topic: that the sample is from; None: it is from a file.
+        event_id: the field that names an event; None: there is none.
+        event_time: the field with its time; None: there is none.
+        why_no_id: why there is no `event_id`, if there is none.
+    """
+    guess = "" if topic else f"   # GUESS: {NO_TOPIC}"
     lines = [
         f"name: {_yaml(name)}",
         "",
@@ -24,7 +39,7 @@ def pipeline_text(
         "  bootstrap: ${KAFKA_BOOTSTRAP:-127.0.0.1:9092}",
         "",
         "input:",
-        f"  topics: [{_yaml(topic)}]",
+        f"  topics: [{_yaml(topic or guessed_topic(name))}]{guess}",
         "  format: json",
         *_own_fields(event_id, event_time, why_no_id),
         "  # key: FIELD   # `millstream produce` keys records by this field (millstream docs pipeline)",

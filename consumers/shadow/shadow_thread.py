@@ -43,14 +43,14 @@ COMMIT_TIMEOUT = 30.0  # seconds after which a batch without committed offsets i
 SHUTDOWN_TIMEOUT = 5.0  # seconds that an ending worker waits for its shadows
 SHED = Kind("event was left out by the shadows", "events were left out by the shadows")
 SHED_BATCH = (
-    "a batch of {events} while {why}. Predictions go first. To compare more events, start more workers, or give the shadows "
-    "workers of their own (`dedicated: true`)"
+    "{events} at once, while {why}. Predictions go first. A backlog, as at a start, is the usual cause, and passes by itself. "
+    "To compare more events, start more workers, or give the shadows workers of their own (`dedicated: true`)"
 )
 BACKLOG = "this worker had a backlog"
 FULL_QUEUE = "the shadows' queue was full"
 HANGS_AFTER = 60.0  # seconds in one batch
 HANGING = (
-    "a batch of {events}, because shadow {shadow} has been running one batch for {duration} and probably hangs. Repair "
+    "{events} at once, because shadow {shadow} has been running one batch for {duration} and probably hangs. Repair "
     "that version, or take the shadow out, and restart the workers"
 )
 

@@ -102,7 +102,7 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False, models: PipelineMo
     check_model_fields(versions, reader)
     paths = PathTypes(pipeline, reader, [model])
     paths.add_options(versions)
-    include = {} if dedicated else paths.include()  # workers for dedicated shadows write no predictions
+    include = [] if dedicated else paths.include()  # workers for dedicated shadows write no predictions
     decoder = _decoder(pipeline, store, paths, versions)
     lookups = open_lookups(pipeline, versions)
     of_lookups = columns_of_lookups(lookups)

@@ -71,8 +71,8 @@ def _shapes(paths: list[Path], types: Mapping[str, str]) -> dict[_Place, str]:
 def _contradiction(first: Path, of_first: str, second: Path, of_second: str) -> ContradictingPaths:
     """The error for two paths that want different values at one place."""
     place, advice = "at the same place", "Correct one of the paths."
-    # The types of fields that may have `type`. Without an index, the paths are two spellings of one place.
-    may_have_type = {of_first, of_second} <= {"boolean", "int64", "float64", "string", "mixed"}
+    # The types of fields that may have `type`, or a vocabulary. Without an index, the paths are two spellings of one place.
+    may_have_type = {of_first, of_second} <= {"boolean", "int64", "float64", "string", "scalar", "mixed"}
     if may_have_type and any(isinstance(step, int) for step in (*first.steps, *second.steps)):
         place = "for all items of a list"
         changed = [path.text for path, shape in ((first, of_first), (second, of_second)) if shape != "mixed"]

@@ -16,6 +16,7 @@ import yaml
 from onnx import TensorProto, helper
 
 from millstream.consumers.cli import main as cli
+from millstream.consumers.cli.event_file import json_row
 from millstream.pipeline.loading import load_pipeline
 from millstream.topics.errors import TopicError
 from tests.broker.clients import create_topic, ensure_topic, produce
@@ -545,11 +546,19 @@ def test_sample_comes_from_a_topic(
     else:
         ensure_topic(kafka.bootstrap, topic)
     # As Confluent's JSON Schema serializer writes them.
-    produce(kafka.bootstrap, topic, [(None, b"\0\0\0\0\x07" + json.dumps(event).encode()) for event in EVENTS])
+    events = [b"\0\0\0\0\x07" + json.dumps(event).encode() for event in EVENTS]
+    produce(
+        kafka.bootstrap,
+        topic,
+        [(None, value) for value in (b"cut, off", b'{"cut": ', "café".encode("latin1"), *events)],
+    )
     file = model(tmp_path / "m.onnx", [("X", TensorProto.FLOAT, [2])])
     pipeline, _ = made(tmp_path / "topic", "--model", file, "--sample-topic", topic)
     assert pipeline["input"]["topics"] == [topic]
     said = capsys.readouterr().out
+    assert "offset 0: expected a JSON object, found text that is not JSON: Expecting value at column 1.\n" in said
+    assert "input.topics" not in said
+    assert "GUESS: a sample" not in (tmp_path / "topic" / "pipeline.yaml").read_text("utf-8")
     assert "guessed from 20 events" in said
     assert "millstream produce" not in said  # it would write the sample into the topic once more
     assert "millstream produce" not in (tmp_path / "topic" / "README.md").read_text("utf-8")
@@ -933,6 +942,22 @@ def test_texts_for_a_tensor_of_texts_are_all_taken(tmp_path: Path, capsys: pytes
     own = write_events(tmp_path, [{"day": "2026-03-01"}, {"day": "2026-03-02"}, {"day": "soon"}])
     made(tmp_path / "texts", "--model", file, "--sample", own)
     assert "dead letters" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("value", [b"cut, off", b'{"cut": ', "café".encode("latin1")])
+def test_advice_on_a_record_does_not_take_it_for_a_line_of_a_file(value: bytes) -> None:
+    said = json_row(value.decode(errors="surrogateescape"), in_file=False)
+    assert isinstance(said, str)
+    assert said.startswith("expected ")
+    assert not any(word in said for word in ("Correct the line", "file"))
+
+
+def test_input_topic_is_a_guess_where_the_sample_is_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = model(tmp_path / "m.onnx", [("age", TensorProto.FLOAT, [1])])
+    made(tmp_path / "parcels", "--model", file, "--sample", write_events(tmp_path, [{"age": 1}, {"age": 2}]))
+    why = "a sample in a file doesn't say which topic the events are in"
+    assert f"- input.topics: parcels-events: {why}\n" in capsys.readouterr().out
+    assert f'  topics: ["parcels-events"]   # GUESS: {why}\n' in (tmp_path / "parcels/pipeline.yaml").read_text()
 
 
 def test_junk_is_skipped_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -1430,6 +1455,23 @@ def test_text_is_a_hint_for_a_number_with_its_vocabulary(tmp_path: Path, capsys:
     feature = '{field: "carrier", vocabulary: ["", "dhl", "ups"]}'
     assert f"these fit, too: {feature}. A vocabulary must be the one of the training, in its order\n" in config
     assert f"- carrier: text; as a feature: {feature}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("dtype", "missing"), [(TensorProto.FLOAT, "nan"), (TensorProto.INT64, "INDEX")])
+def test_hint_of_a_vocabulary_says_what_stands_for_missing_values(tmp_path: Path, dtype: int, missing: str) -> None:
+    events = [{"weight": number, **({"carrier": ("ups", "dhl")[number % 2]} if number else {})} for number in range(6)]
+    config = unsure(tmp_path, [("X", dtype, [2])], events)
+    assert f'these fit, too: {{field: "carrier", vocabulary: ["dhl", "ups"], missing: {missing}}}. ' in config
+
+
+def test_hints_say_how_many_more_fields_fit(tmp_path: Path) -> None:
+    events = [
+        {f"n{at}": number for at in range(7)} | {f"t{at}": ("ups", "dhl")[number % 2] for at in range(6)}
+        for number in range(4)
+    ]
+    config = unsure(tmp_path, [("weight", TensorProto.FLOAT, [1])], events)
+    assert "These fit: n0, n1, n2, n3, n4 and 2 more. With options, these fit, too: " in config
+    assert '{field: "t4", vocabulary: ["dhl", "ups"]} and 1 more. A vocabulary must be' in config
 
 
 def test_vocabulary_that_the_sample_does_not_show_is_left_to_the_user(tmp_path: Path) -> None:

@@ -350,8 +350,9 @@ def test_rollout_that_runs_is_not_begun_again_by_mistake(
     tmp_path: Path, topic: Topic, run: Callable[..., str], state: Callable[[Service], Any]
 ) -> None:
     service = service_of(tmp_path)
-    run(service, "start", "3", *WHY)
-    assert "is on its way already (running, revision 1)" in run(service, "start", "3", *WHY, code=1)
+    run(service, "start", "3", "--reason", "newest", "--by", "autopilot")
+    refused = run(service, "start", "3", *WHY, code=1)
+    assert "is on its way already (running, revision 1: autopilot made the change 'start')" in refused
     run(service, "start", "4", *WHY)
     assert state(service)["action"] == "restart"
     assert len(topic.rows) == 2

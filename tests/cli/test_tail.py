@@ -147,7 +147,22 @@ def test_timeout_ends_a_quiet_topic(tmp_path: Path, kafka: Broker, make_topic: M
     done = millstream_here("tail", tmp_path, "--from-beginning", "--timeout", "0.5")
     assert (done.returncode, done.stdout) == (0, "")
     assert f"reading {topics['predictions']}; ends after 0.5 s without a record; Ctrl-C ends\n" in done.stderr
-    assert f"{topics['predictions']} has no records yet" in done.stderr
+    assert f"{topics['predictions']} has no records yet\n" in done.stderr
+
+
+def test_empty_topic_is_waited_for_with_a_word_about_the_timeout(
+    tmp_path: Path, kafka: Broker, make_topic: MakeTopic
+) -> None:
+    topics = flights_pipeline(tmp_path, kafka.bootstrap, make_topic)
+    tail = subprocess.Popen([COMMAND, "tail", str(tmp_path), "--limit", "2"], stderr=subprocess.PIPE, env=ENVIRON)
+    assert tail.stderr is not None
+    with tail:
+        try:
+            assert b"ends after 2 records; Ctrl-C ends" in tail.stderr.readline()
+            said = tail.stderr.readline().decode()
+            assert said == f"{topics['predictions']} has no records yet: `--timeout 10` ends after 10 s without one\n"
+        finally:
+            tail.kill()
 
 
 def test_follows_what_comes_after_its_start_until_interrupted(

@@ -53,7 +53,8 @@ def test_undecided_verdict_says_how_many_more_labels_would_decide() -> None:
     found = verdict([window(300, shadow=0.9)], "classification")
     assert found.outcome == "not decided yet"
     assert found.more_labels is not None
-    assert f"version 2: not decided yet: about {found.more_labels:,} more labels are needed" in found.words("version 2")
+    needed = f"about {found.more_labels:,} more compared events with a label are needed"
+    assert f"version 2: not decided yet: {needed}" in found.words("version 2")
 
 
 def test_interval_would_end_at_0_with_so_many_more_labels() -> None:

@@ -291,6 +291,7 @@ def test_values_of_other_types_are_refused_with_their_path(value: str, error: st
         ({"a.b": "string", "a[0]": "int64"}, "found an object and a list"),
         ({"a[0]": "string", "a[]": "int64"}, r"found `type: text` and `type: int`. Write .* beside `a\[0\]` and `a\[\]`."),
         ({"a[0]": "mixed", "a[1]": "string"}, r"found `type: any` and `type: text`. Write `type: any` beside `a\[1\]`."),
+        ({"a[0]": "scalar", "a[]": "boolean"}, r"a whole number and `type: boolean`. Write `type: any` beside `a\[0\]` and"),
         ({"a.b": "string", 'a["b"]': "int64"}, "value at the same place, found `type: text` and `type: int`. Correct one"),
         ({"a..b": "string"}, "character 3: expected a name"),
     ],

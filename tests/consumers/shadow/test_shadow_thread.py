@@ -234,8 +234,9 @@ def test_busy_primary_has_its_events_left_out(caplog: pytest.LogCaptureFixture) 
     own.offer("e", 2)
     (line,) = [record.getMessage() for record in caplog.records]  # at most one a minute
     assert line.startswith(
-        "2 events were left out by the shadows, such as: a batch of 2 while this worker had a backlog."
+        "2 events were left out by the shadows, such as: 2 at once, while this worker had a backlog."
     )
+    assert "A backlog, as at a start, is the usual cause, and passes by itself." in line
     assert "`dedicated: true`" in line
     own.busy = False
     own.offer("e", 3)
@@ -257,9 +258,7 @@ def test_no_more_events_wait_than_there_is_room_for(caplog: pytest.LogCaptureFix
     own.offer("e", 3)
     own.offer("e", 4)
     assert own.left_out("shed") == 1
-    assert (
-        "1 event was left out by the shadows, such as: a batch of 1 while the shadows' queue was full." in caplog.text
-    )
+    assert "1 event was left out by the shadows, such as: 1 at once, while the shadows' queue was full." in caplog.text
     go_on.set()
     own.lane.close()
     assert [key for _, _, key in own.publisher.records] == [b"0", b"1", b"2", b"3"]

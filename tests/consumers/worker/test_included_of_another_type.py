@@ -32,7 +32,7 @@ def schema(included: Any) -> dict[str, Any]:
 
 
 def reasons(
-    folder: Path, values: list[bytes], source: dict[str, Any], include: Any, **sections: Any
+    folder: Path, values: list[bytes], source: dict[str, Any], include: Any, config: str = CONFIG, **sections: Any
 ) -> list[str | None]:
     """For each event, why it becomes a dead letter; None if it gets a prediction."""
     (folder / "schemas").mkdir()
@@ -40,7 +40,7 @@ def reasons(
     (folder / "schemas" / f"{READ}-event.avsc").write_text(json.dumps(schema("long")))
     version = folder / "models" / "m" / "1"
     version.mkdir(parents=True)
-    (version / "config.yaml").write_text(CONFIG)
+    (version / "config.yaml").write_text(config)
     (version / "model.py").write_text(MODEL)
     document: dict[str, Any] = {
         "name": "p",
@@ -79,6 +79,20 @@ def test_another_type_in_json_is_undecodable(tmp_path: Path, source: dict[str, A
 def test_list_is_included_by_the_type_of_its_items(tmp_path: Path) -> None:
     value = json.dumps({"x": 1.0, "amount": [5, 6]}).encode()
     assert reasons(tmp_path, [value], {"format": "json"}, {"amount[]": "int"}) == [None]
+
+
+@pytest.mark.parametrize(
+    ("included", "rejected"),
+    [("text", [None, "undecodable", "undecodable"]), ("any", [None] * 3), (None, [None, None, "undecodable"])],
+)
+def test_vocabulary_of_one_item_follows_the_included_type_of_all_items(
+    tmp_path: Path, included: str | None, rejected: list[str | None]
+) -> None:
+    kind = "{field: 'items[0].kind', vocabulary: [toy], unknown: 1}"
+    config = CONFIG.replace("fields: [x]", f"fields: [{kind}]")
+    values = [json.dumps({"items": [{"kind": kind}, {"kind": kind}]}).encode() for kind in ("toy", 7, True)]
+    include = {"items[].kind": included}
+    assert reasons(tmp_path, values, {"format": "json"}, include, config) == rejected
 
 
 def test_another_type_in_avro_is_schema_incompatible(tmp_path: Path) -> None:
