@@ -816,6 +816,27 @@ def test_list_of_events_is_refused_once(
     assert "rite them as lines: jq -c '.[]' FILE" in said
 
 
+@pytest.mark.parametrize("from_stdin", [False, True])
+def test_lines_end_only_at_newlines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, from_stdin: bool
+) -> None:
+    options = {"format": "json", "event_id": "id"}
+    service = python_service(tmp_path, NOWHERE, "return {'y': inputs['x'][:, 0]}", input=options, with_topics=False)
+    events = tmp_path / "events.jsonl"
+    texts = [b'{"id": "a",\r"x": 1}\r\n', b"\r\n", '{"id": "b\u2028", "x": 2}\n'.encode(), b'\x0c{"id": "c", "x": 3}\n']
+    events.write_bytes(b"".join(texts))
+    name = "-" if from_stdin else str(events)
+    with events.open() as given:
+        monkeypatch.setattr("sys.stdin", given)
+        found = predicted(capsys, str(service.file), name, code=1)
+    place = "standard input" if from_stdin else name
+    assert [(one["place"], one["event_id"]) for one in found] == [
+        (f"{place}:1", "a"),
+        (f"{place}:3", "b\u2028"),
+        (f"{place}:4", None),
+    ]
+
+
 def test_missing_values_are_valid_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     service = python_service(tmp_path, NOWHERE, "return {'y': inputs['x'][:, 0] == 1}", with_topics=False)
     config = tmp_path / "models" / "number" / "1" / "config.yaml"
