@@ -194,6 +194,17 @@ def test_rejected_events_say_why_and_their_neighbours_are_predicted(
     )
 
 
+def test_text_of_an_output_keeps_a_zero_at_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    predict = "n = len(inputs['x']); return {'y': ['a\\0'] * n, 'z': [['a\\0', 'b']] * n}"
+    service = python_service(tmp_path, NOWHERE, predict, with_topics=False)
+    config = tmp_path / "models" / "number" / "1" / "config.yaml"
+    config.write_text(config.read_text().replace("outputs: [{tensor: y}]", "outputs: [{tensor: y}, {tensor: z}]"))
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"id": "a", "x": 1}\n{"id": "b", "x": 2}\n')
+    found = predicted(capsys, str(service.file), str(events))
+    assert [one["outputs"] for one in found] == [{"y": "a\0", "z": ["a\0", "b"]}] * 2
+
+
 def test_what_a_model_prints_is_no_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     service = python_service(tmp_path, NOWHERE, "print('loaded'); return {'y': inputs['x'][:, 0]}", with_topics=False)
     events = tmp_path / "events.jsonl"
