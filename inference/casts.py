@@ -48,7 +48,10 @@ _WHOLE_DOUBLE = (
 )
 _EXPECTED = {
     ("any", "number"): f"a number, true or false, or text with a number, such as 33.5 {_AS_DOUBLE}",
-    ("any", "int"): f"a whole number of 64 bits, true or false, or text with one, such as 33 {_AS_JSON}",
+    ("any", "int"): (
+        "a whole number of 64 bits (with a decimal point or an exponent: between -2^53 and 2^53, because not all larger ones are "
+        f"doubles), true or false, or text with a whole number, such as 33 {_AS_JSON}"
+    ),
     ("any", "boolean"): "true, false, 1 or 0, also as text",
     ("any", "text"): "a text, a number, or true or false",
     ("text", "number"): f"text with a number, such as 33.5 {_AS_DOUBLE}",
@@ -61,7 +64,6 @@ _EXPECTED = {
 _BOOLEANS = {b"true": 1, b"1": 1, b"false": 0, b"0": 0}
 _BITS = {b"true": b"1", b"false": b"0"}
 _INT64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-_INT64_END = 2.0**63
 _EXACT_END = 2.0**53  # from here on, a double may stand for several whole numbers
 
 
@@ -104,7 +106,7 @@ class Cast:
         if self.to == "boolean":
             return _fitting(numbers, _is_bit(numbers.values), np.bool_)
         # What events have was read as a double.
-        return _fitting(numbers, _is_whole(numbers.values, 1 - _EXACT_END, _EXACT_END), np.int64)
+        return _fitting(numbers, _is_whole(numbers.values), np.int64)
 
     def _of_what_it_has(self, column: Column, event_times: Callable[[], Ints]) -> Converted:
         """Convert values of any type. Texts may be those of numbers and booleans."""
@@ -114,8 +116,6 @@ class Cast:
             return Cast("text", self.to).convert(column, event_times)
         numbers = as_numbers(column)
         kind = numbers.values.dtype.kind
-        if (kind, self.to) == ("f", "int"):  # a schema says that these are doubles
-            return _fitting(numbers, _is_whole(numbers.values, -_INT64_END, _INT64_END), np.int64)
         of: EventType = "boolean" if kind == "b" else "int" if kind == "i" else "number"
         return Cast(of, self.to).convert(column, event_times)
 
@@ -139,10 +139,10 @@ def _is_bit(values: npt.NDArray[Any]) -> Mask:
     return is_bit
 
 
-def _is_whole(values: npt.NDArray[Any], first: float, end: float) -> Mask:
+def _is_whole(values: npt.NDArray[Any]) -> Mask:
     if values.dtype.kind == "i":
         return np.ones(len(values), np.bool_)
-    is_whole: Mask = (np.floor(values) == values) & (values >= first) & (values < end)
+    is_whole: Mask = (np.floor(values) == values) & (np.abs(values) < _EXACT_END)
     return is_whole
 
 

@@ -54,12 +54,22 @@ def file_beside(name: str, folder: Path, place: str) -> Path:
     if path.is_absolute() or ".." in path.parts:  # config.yaml may come from others
         raise ModelConfigError(f"{place}: expected the name of a file in {folder}, found {name!r}. Put the file there.")
     if not (folder / path).is_file():  # opening a named pipe would block forever
-        raise ModelConfigError(f"{place}: expected a file, found none at {folder / path}. Put the file there.")
+        raise ModelConfigError(f"{place}: {_no_file(folder / path)}")
     if not (found := (folder / path).resolve()).is_relative_to(folder.resolve()):
         raise ModelConfigError(
             f"{place}: expected a file in {folder}, found at {folder / path} a link to {found}. Put the file itself there."
         )
     return folder / path
+
+
+def _no_file(path: Path) -> str:
+    """What is in place of a file, and what to do."""
+    if not path.exists() and not path.is_symlink():
+        return f"expected a file, found none at {path}. Put the file there."
+    found = "something else, such as a named pipe" if path.exists() else "a link that leads to no file"
+    if path.is_dir():
+        found = "a folder"
+    return f"expected a file at {path}, found {found}. Put the file itself there."
 
 
 def _lines(path: Path, place: str) -> list[str]:

@@ -2,12 +2,15 @@
 
 import math
 
+_EXACT_END = 2.0**53  # from here on, a double may stand for several whole numbers
 _INT64_END = 2.0**63
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}  # no cast takes these; JSON has no such numbers
 
 
 def text_of_value(value: str | float | bool) -> str:
     """The text. It has all digits of a number. A number without a fraction is written as a whole number.
+
+    A double of 2^53 or more keeps its point. So no cast takes it for the whole number that the event had.
 
     Raises TypeError for a value of another type.
     """
@@ -33,6 +36,6 @@ def _of_integer(value: int) -> str:
 
 def _of_real(value: float) -> str:
     if value.is_integer() and abs(value) < _INT64_END:
-        return str(int(value))
+        return str(int(value)) if abs(value) < _EXACT_END else f"{value:.1f}"
     texts = (f"{value:.{digits}g}" for digits in (15, 16, 17))
     return next(text for text in texts if float(text) == value)

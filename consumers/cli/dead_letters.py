@@ -42,6 +42,7 @@ PIPED_WIDTH = 3000  # columns of output that doesn't go to a terminal: one line 
 MAX_ERROR_LENGTH = 100  # characters of an error in the table on a terminal
 MAX_PIPED_ERROR_LENGTH = 1000  # the same in a pipe: errors end with what to do
 MAX_REASON_LENGTH = 100  # characters of a reason in the summary
+MAX_KEY_LENGTH = 60  # characters of a key: the column is as wide for all rows
 MAX_CELL_LENGTH = 300  # characters of any other cell: longer than a topic's name
 MAX_LISTED_ROWS = 10_000  # rows of the table, which is held in memory until it is printed
 MAX_SHOWN_HEADERS = 20  # headers of one letter
@@ -132,12 +133,13 @@ def _cells(stored: StoredLetter, longest: int) -> Iterator[str]:
     """The cells of the table's row. `longest`: characters of the error."""
     row = _row(stored)
     event = f"{row['topic']}/{row['partition']}@{row['offset']}"
+    key = _text(stored.letter.key)
     for cell in (
         row["position"],
         row["failed_at"],
         row["reason"],
         event,
-        _text(stored.letter.key),
+        key and _cut(key, MAX_KEY_LENGTH),
         row["attempts"],
         row["replayed_at"],
     ):

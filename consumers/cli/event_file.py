@@ -22,6 +22,7 @@ _SPREAD = (
     "expected one JSON object per line, found a line that only opens a JSON text. If the events are a pretty-printed list, write "
     "them as lines: jq -c '.[]' FILE (without a list around them: jq -c . FILE)."
 )
+_WHITE_SPACE = " \t\r\n"  # of JSON
 _SEVERAL_CELLS = re.compile(r"[^,;\t][,;\t].")  # of CSV, with any of the usual separators
 _LIST = re.compile(r"\[\s*\{")  # the beginning of a list of objects
 _LISTED = "expected one JSON object per line, found a list of objects. Write them as lines: jq -c '.[]' FILE."
@@ -46,10 +47,15 @@ def place(file: str) -> str:
 
 
 @contextmanager
-def opened(name: str) -> Iterator[IO[str]]:
-    """Open the file. Raises WorkerError."""
-    # Bytes that aren't UTF-8 become surrogates, so the error can name the line of their row.
-    reading: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": ""}
+def opened(name: str, *, csv: bool = False) -> Iterator[IO[str]]:
+    """Open the file, which has JSON lines or CSV. Raises WorkerError."""
+    # Bytes that aren't UTF-8 become surrogates, so the error can name the line of their row. Inside a JSON text, a `\r` is white
+    # space. The module `csv` finds the ends of its rows itself.
+    reading: dict[str, Any] = {
+        "encoding": "utf-8-sig",
+        "errors": "surrogateescape",
+        "newline": "" if csv else "\n",
+    }
     if name == "-":
         sys.stdin.reconfigure(**reading)  # type: ignore[union-attr]
         yield sys.stdin
@@ -76,7 +82,8 @@ def _no_events(head: bytes, *, is_model: bool) -> str:
 
 def text_lines(file: IO[str]) -> Iterator[tuple[int, str]]:
     """The lines that aren't blank, and their numbers. Bytes that aren't UTF-8 are surrogates."""
-    return ((number, text.strip()) for number, text in enumerate(file, 1) if text.strip())
+    stripped = ((number, text.strip(_WHITE_SPACE)) for number, text in enumerate(file, 1))
+    return ((number, text) for number, text in stripped if text)
 
 
 def json_lines(file: IO[str], file_name: str) -> Iterator[Line]:

@@ -38,7 +38,7 @@ def given_events(pipeline: Pipeline, file_name: str, *, csv: bool, beside: str |
         WorkerError: the file can't be read, or is CSV without a schema.
     """
     name = place(file_name)
-    with opened(file_name) as file:
+    with opened(file_name, csv=csv) as file:
         if pipeline.input.format == "json" and not csv:
             # As they are, so that a line that isn't JSON is rejected as the worker would reject it.
             for at, (number, text) in enumerate(text_lines(file)):

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         refuse_unknown_topic(pipeline, topic)
     if is_csv(args):
         check_csv(pipeline, definition, section)
-    with opened(args.file) as file:
+    with opened(args.file, csv=is_csv(args)) as file:
         writer = RecordWriter(pipeline.client_config(), topic, say)
         write = _writing(writer, topic, largest_records(Admin(pipeline.client_config()), [topic])[topic])
         lines = csv_lines(file, definition) if is_csv(args) else json_lines(file, args.file)

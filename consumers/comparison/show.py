@@ -57,6 +57,7 @@ _NO_LOG_LOSS: Final = (
     "in `comparison.classes`"
 )
 _SAME_PSI, _SHIFTED_PSI = 0.1, 0.25
+_PROBABLE: Final = -0.1, 1.1  # a median from here to there may be one of probabilities: medians come from bins
 INDENT: Final = (0, 0, 0, 2)  # indent of the lines under a heading: top, right, bottom, left
 
 
@@ -175,6 +176,8 @@ def results(pipeline: Pipeline, rows: Sequence[dict[str, Any]], shadows: Sequenc
         yield Text(f"no results yet: {_first_results(pipeline, start, is_stopped=is_stopped)}")
     elif is_stopped:
         yield Text(f"the comparison job isn't running, so these results stay as they are: {start}")
+    if note := next(filter(None, (scale_note(pipeline, each.rows[-1]) for each in shadows if each.rows)), ""):
+        yield Text(note)
     for each in shadows if rows else ():
         if each.totals is not None and each.totals.labels:
             yield from _all_windows(each, each.totals)
@@ -261,6 +264,28 @@ def psi_reading(psi: float | None) -> str:
     return (
         f" (> {_SHIFTED_PSI}: shifted)" if psi > _SHIFTED_PSI else f" ({_SAME_PSI} to {_SHIFTED_PSI}: shifted a little)"
     )
+
+
+def scale_note(pipeline: Pipeline, row: dict[str, Any]) -> str:
+    """What to write if most scores can't be probabilities, which the default task compares; empty: they may be some.
+
+    `row`: a result (schema evaluation-v2).
+    """
+    section = pipeline.comparison
+    if {"task", "threshold"} & section.model_fields_set:
+        return ""
+    least, most = _PROBABLE
+    for side in ("primary", "shadow"):
+        median = row[side]["score_p50"]
+        if median is not None and (median < least or median > most):
+            name = printable(row[side]["variant"][:_MAX_NAME_LENGTH])
+            return (
+                f"warning: the median score of {name} is {number(median)}, but the task `classification` (the default) compares "
+                f"probabilities, with the threshold {section.threshold}. If the models predict a number, write `comparison: "
+                f"{{task: regression}}` into {pipeline.path.name}. If these are scores of another scale, write your "
+                "application's threshold: `comparison: {threshold: NUMBER}`"
+            )
+    return ""
 
 
 def figures_table(row: dict[str, Any], names: Sequence[str], *, latency: bool = True) -> Table:

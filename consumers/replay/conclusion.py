@@ -12,7 +12,16 @@ from rich.text import Text
 
 from millstream.consumers.comparison.partials import Partial
 from millstream.consumers.comparison.results import result
-from millstream.consumers.comparison.show import COLUMNS, INDENT, figures_table, finite, number, psi_reading, time_text
+from millstream.consumers.comparison.show import (
+    COLUMNS,
+    INDENT,
+    figures_table,
+    finite,
+    number,
+    psi_reading,
+    scale_note,
+    time_text,
+)
 from millstream.consumers.comparison.verdict import Outcome, Verdict, verdict
 from millstream.pipeline.comparison_sections import EXPECTED_LABELS
 from millstream.pipeline.printable import printable
@@ -79,6 +88,8 @@ def lines(pipeline: Pipeline, compared: Compared) -> Iterator[RenderableType]:
             if difference := verdict([row], task, figure).figures():
                 yield Padding(Text(f"difference of {difference}"), INDENT, expand=False)
         yield from _by_model(pipeline, compared)
+        if note := scale_note(pipeline, row):
+            yield Padding(Text(note), INDENT, expand=False)
     if compared.routing is not None:
         for line in routing_lines(compared.routing):
             yield Padding(Text(printable(line)), INDENT, expand=False)

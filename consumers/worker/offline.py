@@ -126,7 +126,7 @@ def _predicted(plan: Plan, block: DecodedBatch, start: int, stop: int, retry: Li
             for entry in plan.model.signature.inputs
             if not entry.mask and entry.tensor not in unfilled[row]
         }
-        found = {name: _value(array[place_of[row]]) for name, array in outputs.items()} if row in place_of else {}
+        found = {name: _value(array[[place_of[row]]]) for name, array in outputs.items()} if row in place_of else {}
         event = _included(plan, block, start + row) if row in place_of else {}
         model = models[answered_by[place_of[row]]] if answered_by is not None and row in place_of else None
         told[int(block.good[start + row])] = Answer(
@@ -164,9 +164,9 @@ def _names(fields: Sequence[str]) -> Sequence[str]:
     return [path if count[path] == 1 else f"{path} ({number})" for number, path in enumerate(fields, 1)]
 
 
-def _value(output: Any) -> Any:
-    """One event's output: a value, or a list of values."""
-    values = _listed(np.asarray(output).reshape(-1))
+def _value(output: npt.NDArray[Any]) -> Any:
+    """One event's output, [1, ...]: a value, or a list of values."""
+    values = _listed(output.reshape(-1))
     return values[0] if len(values) == 1 else values
 
 

@@ -157,7 +157,8 @@ static int append_mixed(state *s, int64_t index, int64_t place, const value *v) 
   if (v->tag == JSON_FALSE) return append_bytes(&s->to, index, place, "false", 5);
   if ((v->tag & 0xFF) != JSON_REAL) return append_scalar(s, index, place, v);
   if (floor(number) == number && fabs(number) < 0x1p63) {
-    int length = snprintf(text, sizeof text, "%lld", (long long)number);
+    const char *point = fabs(number) < 0x1p53 ? "" : ".0";
+    int length = snprintf(text, sizeof text, "%lld%s", (long long)number, point);
     return append_bytes(&s->to, index, place, text, length);
   }
   int length = 0;

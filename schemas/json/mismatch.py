@@ -90,7 +90,7 @@ def _quickly_parsed(value: bytes) -> Any:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         if said := _no_json(value):
             raise _MalformedError(said) from None
-        is_odd = value.startswith(_BYTE_ORDER_MARK) or b"NaN" in value or b"Infinity" in value
+        is_odd = value.startswith(_BYTE_ORDER_MARK) or b"NaN" in value or b"Infinity" in value or _no_utf8(value)
         if is_odd or type(error) is not msgspec.DecodeError:
             return _parsed(value)
         raise _MalformedError(_refused_place(value) or f"malformed JSON: {str(error).removeprefix(_PREFIX)}") from None

@@ -195,6 +195,18 @@ def test_table_in_a_pipe_has_whole_errors_in_one_line_each(kafka: Broker, tmp_pa
     assert len(second) < 2000
 
 
+def test_long_key_does_not_push_the_errors_out_of_sight(kafka: Broker, tmp_path: Path) -> None:
+    service = vector_service(tmp_path, kafka)
+    keys = ("k" * 9000, "é" * 4000, "k" * 36)
+    letters = [a_letter(key=key.encode(), error="the reason") for key in keys]
+    write_letters(kafka.bootstrap, service.letters, letters)
+    heading, *rows, _summary = millstream_here("dead-letters", "list", service.file).stdout.splitlines()
+    assert len(rows) == 3
+    assert {row.index("the reason") for row in rows} == {heading.index("error")}
+    assert heading.index("attempts") - heading.index("key") <= 62
+    assert any(f" {keys[2]} " in row for row in rows)
+
+
 def test_letter_at_a_position_is_replayed_alone_and_once(kafka: Broker, tmp_path: Path) -> None:
     service = vector_service(tmp_path, kafka)
     letters = [a_letter(pipeline=service.group, topic=service.inputs[0], value=b"%d" % number) for number in range(3)]

@@ -194,6 +194,17 @@ def test_rejected_events_say_why_and_their_neighbours_are_predicted(
     )
 
 
+def test_text_of_an_output_keeps_a_zero_at_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    predict = "n = len(inputs['x']); return {'y': ['a\\0'] * n, 'z': [['a\\0', 'b']] * n}"
+    service = python_service(tmp_path, NOWHERE, predict, with_topics=False)
+    config = tmp_path / "models" / "number" / "1" / "config.yaml"
+    config.write_text(config.read_text().replace("outputs: [{tensor: y}]", "outputs: [{tensor: y}, {tensor: z}]"))
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"id": "a", "x": 1}\n{"id": "b", "x": 2}\n')
+    found = predicted(capsys, str(service.file), str(events))
+    assert [one["outputs"] for one in found] == [{"y": "a\0", "z": ["a\0", "b"]}] * 2
+
+
 def test_what_a_model_prints_is_no_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     service = python_service(tmp_path, NOWHERE, "print('loaded'); return {'y': inputs['x'][:, 0]}", with_topics=False)
     events = tmp_path / "events.jsonl"
@@ -820,6 +831,27 @@ def test_list_of_events_is_refused_once(
     assert said.count("\n") == 1
     assert said.startswith(f"{events}:1: expected one JSON object per line")
     assert "rite them as lines: jq -c '.[]' FILE" in said
+
+
+@pytest.mark.parametrize("from_stdin", [False, True])
+def test_lines_end_only_at_newlines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, from_stdin: bool
+) -> None:
+    options = {"format": "json", "event_id": "id"}
+    service = python_service(tmp_path, NOWHERE, "return {'y': inputs['x'][:, 0]}", input=options, with_topics=False)
+    events = tmp_path / "events.jsonl"
+    texts = [b'{"id": "a",\r"x": 1}\r\n', b"\r\n", '{"id": "b\u2028", "x": 2}\n'.encode(), b'\x0c{"id": "c", "x": 3}\n']
+    events.write_bytes(b"".join(texts))
+    name = "-" if from_stdin else str(events)
+    with events.open() as given:
+        monkeypatch.setattr("sys.stdin", given)
+        found = predicted(capsys, str(service.file), name, code=1)
+    place = "standard input" if from_stdin else name
+    assert [(one["place"], one["event_id"]) for one in found] == [
+        (f"{place}:1", "a"),
+        (f"{place}:3", "b\u2028"),
+        (f"{place}:4", None),
+    ]
 
 
 def test_missing_values_are_valid_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

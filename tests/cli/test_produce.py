@@ -106,6 +106,13 @@ def test_skip_bad_writes_all_others_and_tells_each(tmp_path: Path, kafka: Broker
     assert ids(kafka, topic, 3) == sorted(row["id"] for row in ROWS[:3])
 
 
+def test_carriage_return_inside_a_row_is_white_space(tmp_path: Path, kafka: Broker, topic: str) -> None:
+    rows = [json.dumps(row).replace(", ", ",\r") for row in ROWS[:2]]
+    done = millstream_here("produce", tmp_path, stdin="\r\n".join(rows).encode())
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"2 events written to {topic}\n", "")
+    assert ids(kafka, topic, 2) == sorted(row["id"] for row in ROWS[:2])
+
+
 @pytest.mark.parametrize("rows", ['[{"id": 1}, {"id": 2}]', '[{"id": 1},\n{"id": 2}]', '[\n{"id": 1}\n]'])
 @pytest.mark.usefixtures("topic")
 def test_list_of_events_is_refused_before_its_first_row(tmp_path: Path, rows: str) -> None:

@@ -23,6 +23,7 @@ from millstream.inference.times import Part, Time
 from millstream.inference.vocabulary import Vocabulary
 from millstream.schemas.column import NumberColumn, column_of
 from millstream.schemas.dtypes import Dtype, ListOf
+from millstream.schemas.json.decoder import JsonDecoder
 from tests.schemas.tables import table_of
 
 if TYPE_CHECKING:
@@ -55,10 +56,6 @@ def int_of_text(text: str) -> Any:
     if not re.fullmatch(r"-?(0|[1-9][0-9]*)", text.strip(" \t\n\r")):
         return WRONG
     return int(text) if -(2**63) <= int(text) < 2**63 else WRONG
-
-
-def int_of_double(number: float) -> Any:
-    return int(number) if math.isfinite(number) and number == int(number) and -(2**63) <= number < 2**63 else WRONG
 
 
 def int_of_number(number: float) -> Any:
@@ -108,7 +105,7 @@ CASTS += [
     Case(Cast("any", "int"), "mixed", TEXTS_OF_ANY, lambda v, _: int_of_text(BITS.get(v, v)), "int64"),
     Case(Cast("any", "boolean"), "mixed", TEXTS_OF_ANY, lambda v, _: boolean_of_text(v), "bool"),
     Case(Cast("any", "text"), "mixed", TEXTS_OF_ANY, lambda v, _: v, "string"),
-    Case(Cast("any", "int"), "float64", FLOATS, lambda v, _: int_of_double(v), "int64"),
+    Case(Cast("any", "int"), "float64", FLOATS, lambda v, _: int_of_number(v), "int64"),
     Case(Cast("any", "boolean"), "int64", INTS, lambda v, _: boolean_of_number(v), "bool"),
     Case(Cast("any", "number"), "boolean", st.booleans(), lambda v, _: float(v), "float64"),
 ]
@@ -416,6 +413,20 @@ def test_value_that_cannot_be_converted_is_named_beside_its_neighbours(
     assert [one.error for one in to_tensors(table, [lists], allow_nan=False).unfit] == [
         says.replace("`a.b`", "`a.b`[1]")
     ]
+
+
+def test_any_takes_no_double_for_a_whole_number_that_the_event_may_not_have() -> None:
+    events = ["33.0", "9007199254740993.0", "9007199254740993", '"9007199254740993"', "-1e17"]
+    read = JsonDecoder.of_types({"x": "mixed"}).decode([b'{"x": %b}' % event.encode() for event in events])
+    entry = TensorInput("t", ("x",), False, "int64", (1,), conversions=(Conversion(Cast("any", "int")),))
+    found = to_tensors(read.table, [entry], allow_nan=False)
+    assert found.tensors["t"].tolist() == [[33], [9007199254740993], [9007199254740993]]
+    assert [one.row for one in found.unfit] == [1, 4]
+    assert found.unfit[0].error == (
+        "field `x` is '9007199254740992.0', but tensor `t` needs a whole number of 64 bits (with a decimal point or an exponent: "
+        "between -2^53 and 2^53, because not all larger ones are doubles), true or false, or text with a whole number, such as "
+        "33 (as in JSON: no leading zeros, no plus sign)"
+    )
 
 
 @pytest.mark.parametrize("part", ["epoch", "age"])

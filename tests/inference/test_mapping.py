@@ -1,6 +1,7 @@
 """What config.yaml and the pipeline file say of fields and outputs becomes the signature."""
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from millstream.inference.conversions import Conversion
+from millstream.inference.entries import file_beside
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.features import to_tensors
 from millstream.inference.repository import load_version
@@ -248,6 +250,26 @@ def test_wrong_option_of_a_field_is_told_with_its_place(tmp_path: Path, entry: s
             pointer=POINTER,
         )
     assert str(refused.value).startswith(str(tmp_path / "late" / "1" / "config.yaml:2: inputs[0]"))
+
+
+def test_what_is_no_file_in_place_of_a_vocabulary_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "late" / "1"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "pipe.txt")
+    (folder / "folder.txt").mkdir()
+    (folder / "loop.txt").symlink_to("loop.txt")
+    (folder / "gone.txt").symlink_to("none.txt")
+    for name, found in {
+        "pipe": "something else, such as a named pipe",
+        "folder": "a folder",
+        "loop": "a link that leads to no file",
+        "gone": "a link that leads to no file",
+    }.items():
+        with pytest.raises(ModelConfigError) as refused:
+            file_beside(f"{name}.txt", folder, "vocabulary")
+        assert str(refused.value) == (
+            f"vocabulary: expected a file at {folder / name}.txt, found {found}. Put the file itself there."
+        )
 
 
 @pytest.mark.parametrize(

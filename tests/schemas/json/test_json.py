@@ -118,6 +118,11 @@ def test_columns_have_the_types_of_the_avro_decoder() -> None:
         ),
         (b'{%b, "inner": {"y": 5}}' % REQUIRED.encode(), "inner.y: expected text, found the number 5"),
         (b'{%b, "inner": {"y": "\xff"}}' % REQUIRED.encode(), "expected text in UTF-8, found the byte 0xff as byte 39"),
+        # Each version of msgspec raises other errors for such texts.
+        (
+            b'{%b, "inner": {"y": "\xff\\ud800"}}' % REQUIRED.encode(),
+            "expected text in UTF-8, found the byte 0xff as byte 39",
+        ),
         (b"\xef\xbb\xbf{%b}" % REQUIRED.encode(), "found a UTF-8 byte-order mark before it"),
         (b'{"class": "x", "class": 1, "f0": 2}', "class: expected an integer"),
         (b"\0\0\0\0\1[1]", "expected a JSON object, found an array"),

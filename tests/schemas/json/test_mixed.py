@@ -79,11 +79,26 @@ def test_text_of_a_number_is_that_number(number: float) -> None:
         ("0.1", "0.1"),
         ("null", None),
         ("1e22", "1e+22"),
+        ("9007199254740991.0", "9007199254740991"),
+        ("9007199254740993", "9007199254740993"),
     ],
 )
 def test_values_have_the_shortest_texts(written: str, text: str | None) -> None:
     found = JsonDecoder.of_types({"x": "mixed"}).decode([b'{"x": %b}' % written.encode()])
     assert found.table["x"].to_list() == [text]
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_double_that_may_stand_for_several_whole_numbers_keeps_its_point(native: bool) -> None:
+    texts = ["9007199254740993.0", "-9007199254740992.0", "1e17", "9223372036854774784.0"]
+    with with_native(on=native):
+        found = JsonDecoder.of_types({"x": "mixed"}).decode([b'{"x": %b}' % text.encode() for text in texts])
+    assert found.table["x"].to_list() == [
+        "9007199254740992.0",
+        "-9007199254740992.0",
+        "100000000000000000.0",
+        "9223372036854774784.0",
+    ]
 
 
 @pytest.mark.parametrize("native", [True, False])
