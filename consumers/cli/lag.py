@@ -40,6 +40,10 @@ PIPED_WIDTH = 1000  # columns of output that doesn't go to a terminal: one line 
 def run(args: argparse.Namespace) -> int:
     """Print or serve the lag."""
     host = metrics_host(args, args.serve, "--serve")
+    if args.serve is not None and (args.json or args.watch):
+        args.parser.error(
+            "--serve: it prints no lag, so --json and --watch have no effect. Leave them out, or leave out --serve."
+        )
     pipeline = read_pipeline(args)
     if args.serve is not None:
         return _serve(pipeline, host, args.serve, args.interval)

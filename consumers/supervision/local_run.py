@@ -232,7 +232,7 @@ class RunHealth(Health):
             return False, "not ready: starting"
         text = f"{status.ready} ready of {counted(status.fleet.size, 'worker')}; {status.reason}"
         if status.lag is None and (problem := self._problem()):
-            text += f"; the lag is unknown: {problem}"
+            text += f"; the lag is unknown: {problem.removesuffix('.')}"
         if status.ready < status.fleet.size and (said := self._not_ready()):
             text += f"; {said}"
         return self.ready and status.ready > 0, text

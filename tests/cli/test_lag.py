@@ -276,3 +276,13 @@ def test_wrong_interval_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[st
         cli.run(["lag", str(tmp_path), "--interval", "0"])
     assert ended.value.code == 2
     assert "expected a number of seconds above 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--json", "--watch"])
+def test_options_for_printing_are_refused_where_the_lag_is_served(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.run(["lag", str(tmp_path), "--serve", "0", option])
+    assert ended.value.code == 2
+    assert "--json and --watch have no effect" in capsys.readouterr().err

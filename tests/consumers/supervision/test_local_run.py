@@ -13,7 +13,7 @@ from millstream.consumers.supervision.local_run import RunHealth
 @pytest.mark.parametrize(
     ("lag", "problem", "waits", "said"),
     [
-        (None, "no broker answers", "", "; the lag is unknown: no broker answers"),
+        (None, "no broker answers.", "", "; the lag is unknown: no broker answers"),
         (None, "", "", ""),
         ("known", "no broker answered the last time", "", ""),
         ("known", "", "worker 1: not ready: starting", "; worker 1: not ready: starting"),

@@ -82,6 +82,13 @@ def test_line_says_which_worker_was_given_up() -> None:
     )
 
 
+def test_line_does_not_call_a_lag_unknown_that_it_shows() -> None:
+    """It was measured once, so its rates are not known."""
+    look = LagFollower().look(0.0, [PartitionLag("t", 0, 0, 0, 62, 62, True, 1.9, 0)])
+    line = status_text(Autoscaler(Policy(1, 4, 30.0, 60.0, 1000)).step(0.0, Fleet(2, 0, READY), look), "")
+    assert line.endswith("lag 62 (1.9 s)  |  hold: the arrival rate is not known")
+
+
 def test_line_shows_no_work_of_workers_that_are_gone() -> None:
     autoscaler, follower = Autoscaler(POLICY), LagFollower()
     lag = PartitionLag("t", 0, 0, 0, 62, 62, True, 1.9, 0)
