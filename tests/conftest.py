@@ -31,9 +31,11 @@ settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True
 settings.register_profile("quick", deadline=None, max_examples=25)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
-# What a shell starts in the background ignores SIGINT, and children inherit this. Tests send SIGINT to theirs.
+# What a shell starts in the background ignores SIGINT, what `nohup` starts SIGHUP, and children inherit this. Tests send both.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 FULL = os.environ.get("MILLSTREAM_FAULTS", "") == "full"
 """Whether `make faults` runs: also the tests marked `full`, and the others that have a longer form in that form."""

@@ -17,7 +17,7 @@ class Trend:
 
     arrival: float  # arriving events per second
     progress: float  # processed events per second
-    stalled: float  # seconds without progress, within the measurements; 0 if there is no lag
+    stalled: float  # seconds without progress, within the measurements since the last outage; 0 if there is no lag
 
     @property
     def growth(self) -> float:
@@ -40,16 +40,19 @@ class LagTrend:
         self._looks: dict[Place, deque[_Look]] = {}
         self._moved: dict[Place, float] = {}
         self._density: dict[Place, float] = {}  # events per offset
+        self._last = 0.0  # when the last measurement was made
 
     def add(self, at: float, lags: Sequence[PartitionLag]) -> None:
         """Add a measurement at second `at`. Times must grow."""
+        # No broker answered meanwhile, so no worker could make progress.
+        after_outage, self._last = at - self._last > self._window, at
         here = {(lag.topic, lag.partition) for lag in lags}
         for gone in self._looks.keys() - here:
             del self._looks[gone], self._moved[gone]
         for lag in lags:
             place = (lag.topic, lag.partition)
             looks = self._looks.setdefault(place, deque())
-            if not looks or looks[-1].start != lag.start or not lag.messages:
+            if after_outage or not looks or looks[-1].start != lag.start or not lag.messages:
                 self._moved[place] = at
             looks.append(_Look(at, lag.start, lag.end))
             while len(looks) > 2 and looks[1].at <= at - self._window:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from millstream.consumers.cli.cache_folder import cache_folder
 from millstream.consumers.cli.usage.broker import PORT
+from millstream.consumers.resilience.signals import set_handler
 from millstream.topics.embedded import EmbeddedBroker
 from millstream.topics.errors import BrokerError
 from millstream.topics.local.kafka import LocalKafka
@@ -33,10 +34,10 @@ Ctrl-C ends it."""
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the best broker that this machine can run, until SIGINT or SIGTERM."""
+    """Run the best broker that this machine can run, until SIGINT, SIGTERM or SIGHUP."""
     cache = cache_folder(args.cache)
     missing = missing_for_kafka(cache)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    set_handler(lambda *_: sys.exit(0), (signal.SIGTERM, signal.SIGHUP))
     if args.command is not None and args.port is not None:
         args.parser.error(f"--port {args.port}: with --run, the broker takes a free port. Leave out one of the two.")
     if args.command is not None and args.data is not None:

@@ -52,6 +52,7 @@ from millstream.schemas.store import AvroType
 from millstream.schemas.wording import counted, first_of
 from millstream.schemas.yaml_file import advice_on_ending
 from millstream.topics.admin import Admin, cleanup_policy, is_embedded, no_settings, require
+from millstream.topics.group import refuse_foreign_group
 from millstream.topics.permissions import needed_by_worker, require_permissions
 
 MAX_NAMES = 3  # classes of an output, or folders, that are named
@@ -204,7 +205,7 @@ def _tell_topics(pipeline: Pipeline, console: Console, *, offline: bool) -> None
 
 
 def _topics(pipeline: Pipeline, *, offline: bool) -> str:
-    """Whether the topics can be used. Raises BrokerUnreachableError, TopicError, ControlTopicError."""
+    """Whether the topics and the group can be used. Raises TopicsError, ControlTopicError."""
     if offline:
         return "not checked (--offline)"
     admin = Admin(pipeline.client_config(), say)
@@ -213,6 +214,7 @@ def _topics(pipeline: Pipeline, *, offline: bool) -> str:
     require_permissions(admin, pipeline, needed_by_worker(pipeline), pipeline.group_id, trial)
     if pipeline.rollout is not None:
         require_control_topic(admin, pipeline)
+    refuse_foreign_group(pipeline.client_config(), pipeline, pipeline.group_id)
     found = f"all exist on {pipeline.kafka.bootstrap}"
     return "\n          ".join([found, *_refusing(admin, pipeline)])
 

@@ -3,7 +3,6 @@
 import argparse
 import logging
 import os
-import signal
 import sys
 import threading
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.console import Console
 from millstream.consumers.cli.cache_folder import cache_folder
 from millstream.consumers.demo.errors import DemoDataError
 from millstream.consumers.demo.scene import PARTITIONS
+from millstream.consumers.resilience.signals import set_handler
 
 # See `work`. With Python's default, the waits of the demo's own threads would add to the latency.
 SWITCH_INTERVAL = 0.0005  # seconds
@@ -145,7 +145,7 @@ def _rollout(args: argparse.Namespace, bootstrap: str | None, console: Console) 
 
 
 def _stop_on_signals() -> threading.Event:
-    """An event that the first Ctrl-C or SIGTERM sets. A second one ends the demo without waiting for more results."""
+    """An event that the first Ctrl-C, SIGTERM or SIGHUP sets. A second one ends the demo without waiting for more results."""
     stop = threading.Event()
 
     def handle(_number: int, _frame: FrameType | None) -> None:
@@ -153,6 +153,5 @@ def _stop_on_signals() -> threading.Event:
             raise KeyboardInterrupt
         stop.set()
 
-    signal.signal(signal.SIGINT, handle)
-    signal.signal(signal.SIGTERM, handle)
+    set_handler(handle)
     return stop

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a command has nothing to finish: before it begins, while it only reads, and while Python ends."""
+"""Signals while a command has nothing to finish: before it begins, while it only reads, and while Python ends."""
 
 import os
 import signal
@@ -41,12 +41,12 @@ class EndAtOnce:
 def end_early(arguments: Sequence[str]) -> None:
     """Let Ctrl-C end the command of this command line at once, until it handles the signal itself.
 
-    SIGTERM ends `work` and `run` in the same way. Without a handler, the kernel would ignore it in the first process of a
-    container. Both have read nothing yet, so they end as if they had drained.
+    SIGTERM and SIGHUP end `work` and `run` in the same way. Without a handler, the kernel would ignore them in the first process
+    of a container. Both have read nothing yet, so they end as if they had drained.
     """
     if next((word for word in arguments if not word.startswith("-")), None) in SUPERVISED:
         end = EndAtOnce("interrupted before it was ready; nothing was read\n", 0)
-        end.take(signal.SIGINT, signal.SIGTERM)
+        end.take(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     else:
         EndAtOnce("interrupted\n", 1).take(signal.SIGINT)
 
@@ -93,6 +93,6 @@ def end_late(code: int) -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         EndAtOnce("", code).take(signal.SIGINT)
         return
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if callable(handler := signal.getsignal(number)) and not isinstance(handler, EndAtOnce):
             signal.signal(number, signal.SIG_IGN)

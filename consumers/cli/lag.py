@@ -4,7 +4,6 @@ import argparse
 import dataclasses
 import json
 import math
-import signal
 import sys
 import threading
 import time
@@ -28,6 +27,7 @@ from millstream.consumers.observability.lag_metrics import (
     by_topic,
     reader_of,
 )
+from millstream.consumers.resilience.signals import set_handler
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.errors import TopicsError
 from millstream.topics.lag import LagReader, PartitionLag
@@ -40,6 +40,10 @@ PIPED_WIDTH = 1000  # columns of output that doesn't go to a terminal: one line 
 def run(args: argparse.Namespace) -> int:
     """Print or serve the lag."""
     host = metrics_host(args, args.serve, "--serve")
+    if args.serve is not None and (args.json or args.watch):
+        args.parser.error(
+            "--serve: it prints no lag, so --json and --watch have no effect. Leave them out, or leave out --serve."
+        )
     pipeline = read_pipeline(args)
     if args.serve is not None:
         return _serve(pipeline, host, args.serve, args.interval)
@@ -102,10 +106,9 @@ def _awaited(look: Callable[[], LagLook], interval: float) -> LagLook:
 
 
 def _serve(pipeline: Pipeline, host: str, port: int, interval: float) -> int:
-    """Serve until SIGTERM or SIGINT."""
+    """Serve until SIGINT, SIGTERM or SIGHUP."""
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    set_handler(lambda *_: stop.set())
     watch = LagWatch(lambda: reader_of(pipeline), interval)
     try:
         registry = CollectorRegistry()

@@ -25,7 +25,7 @@ from millstream.consumers.replay.folder import About, ReplayFolder
 from millstream.consumers.replay.replayed import Request, name_of
 from millstream.consumers.replay.run import Compared, Late, Replay
 from millstream.consumers.resilience.limited_retry import LimitedRetry
-from millstream.consumers.resilience.signals import stop_on_signals
+from millstream.consumers.resilience.signals import set_handler, stop_on_signals
 from millstream.consumers.worker.plan import Plan
 from millstream.pipeline.pipeline import Pipeline
 
@@ -99,8 +99,8 @@ def _is_run(replay: Replay, plan: Plan, about: About, folder: ReplayFolder) -> b
     worker = running.worker
     stop_on_signals(lambda _name: worker.stop(), lambda _name: worker.stop_at_once())
     drained = worker.run()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the comparison can be stopped at once
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    set_handler(signal.SIG_DFL)  # the comparison can be stopped at once
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     telling.end(running.sink)
     if drained and running.source.idle:
         folder.note_done()

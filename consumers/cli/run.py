@@ -19,7 +19,7 @@ from millstream.topics.group import refuse_foreign_group
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run until SIGTERM or SIGINT; returns 0 if all workers drained, else 1."""
+    """Run until SIGINT, SIGTERM or SIGHUP; returns 0 if all workers drained, else 1."""
     host = metrics_host(args, args.metrics_port)
     pipeline = read_pipeline(args)
     client = pipeline.client_config()

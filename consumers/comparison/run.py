@@ -31,7 +31,7 @@ JOB_ENDS = "The comparison job ends: all its state is in Kafka, so start it agai
 
 
 def run_until_stopped(app: faust.App, health: Health) -> None:
-    """Run until SIGTERM or SIGINT, then shut down cleanly. Call it once per process: Faust leaves tasks and threads behind.
+    """Run until SIGINT, SIGTERM or SIGHUP, then shut down cleanly. Call it once per process: Faust leaves tasks behind.
 
     If the loop or the updates stand still for twice `health.stall_after`, the process ends like a crash.
 

@@ -9,6 +9,7 @@ from millstream.consumers.demo.results import Latency, Results, Tally
 from millstream.consumers.demo.screen import latency_text
 from millstream.consumers.demo.stream import FlightStream
 from millstream.inference.auc import auc
+from millstream.schemas.wording import counted
 
 NEXT_STEPS = """Try next
   millstream demo --workers 2 --rate 0        as fast as two workers per version can process
@@ -49,7 +50,7 @@ def summary(sent: Sent, stream: FlightStream, results: Mapping[int, Results], *,
 
 def _version(version: int, tally: Tally, latency: Latency, ranked: str) -> list[str]:
     verdict = "adds up" if tally.adds_up else "DOES NOT ADD UP"
-    counted = f"{tally.predicted:,} predictions + {tally.dead:,} dead letters = {tally.predicted + tally.dead:,}"
+    sums = f"{counted(tally.predicted, 'prediction')} + {counted(tally.dead, 'dead letter')} = {tally.predicted + tally.dead:,}"
     reasons = ", ".join(f"{reason} {count}" for reason, count in tally.reasons.items()) or "none"
     extra = [
         f"{count:,} {what}"
@@ -57,7 +58,7 @@ def _version(version: int, tally: Tally, latency: Latency, ranked: str) -> list[
         if count
     ]
     return [
-        f"Version {version}  {counted} of {tally.sent:,} events: {verdict}" + "".join(f", {text}" for text in extra),
+        f"Version {version}  {sums} of {tally.sent:,} events: {verdict}" + "".join(f", {text}" for text in extra),
         f"           dead letters by reason: {reasons}; written twice: {tally.duplicates}",
         f"           latency p50/p95/p99 {latency_text(latency)} ms, from writing an event to reading its prediction",
         f"           {ranked}",

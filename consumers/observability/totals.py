@@ -51,10 +51,25 @@ _ORDER = (
     "missing costs",
     *_BY_FIELD,
 )
+_ONE = {
+    "events read": "event read",
+    "dead letters": "dead letter",
+    "tombstones": "tombstone",
+    "comparisons with an error of the shadow": "comparison with an error of the shadow",
+    "missing event times": "missing event time",
+    "missing costs": "missing cost",
+    "missing values filled": "missing value filled",
+    "missing included fields": "missing included field",
+    "values outside a vocabulary": "value outside a vocabulary",
+}
+"""The words for a single one."""
+_OF_ONE = {one: several for several, one in _ONE.items()}
 _ALWAYS = _ORDER[:2]  # shown if they are 0, too
 _START = "totals: "
 _LOGGED = f"millstream: {_START}"  # as the command's log writes it, behind the time and the level
-_COUNT = re.compile(r"(\d[\d,]*) ({})(?: \(([^)]*)\))?".format("|".join(sorted(_ORDER, key=len, reverse=True))))
+_COUNT = re.compile(
+    r"(\d[\d,]*) ({})(?: \(([^)]*)\))?".format("|".join(sorted((*_ORDER, *_OF_ONE), key=len, reverse=True)))
+)
 _ALL = re.compile(rf"(?:{_COUNT.pattern})(?:, (?:{_COUNT.pattern}))*")
 _REASON = re.compile(r"(\d[\d,]*) ([^\s,()]+)")
 _NO_REASON = re.compile(r"[\s,()]")  # characters that paths may have, but a reason may not
@@ -93,7 +108,8 @@ class Totals:
         if not found or not _ALL.fullmatch(text.strip()):
             return None
         counts: Counter[tuple[str, str]] = Counter()
-        for count, word, reasons in _COUNT.findall(text):
+        for count, written, reasons in _COUNT.findall(text):
+            word = _OF_ONE.get(written, written)
             by_reason = {(word, reason): _number(part) for part, reason in _REASON.findall(reasons)}
             counts.update(by_reason or {(word, ""): _number(count)})
         return cls(counts)
@@ -112,7 +128,8 @@ class Totals:
         if len(ordered) > _MAX_REASONS:
             ordered[_MAX_REASONS - 1 :] = [(_OTHERS, sum(count for _, count in ordered[_MAX_REASONS - 1 :]))]
         named = ", ".join(f"{count:,} {reason}" for reason, count in ordered)
-        return f"{reasons.total():,} {word}{f' ({named})' if named else ''}"
+        counted = f"1 {_ONE.get(word, word)}" if reasons.total() == 1 else f"{reasons.total():,} {word}"
+        return f"{counted}{f' ({named})' if named else ''}"
 
     def advice(self, pipeline: Path) -> str | None:
         """The command that shows the dead letters, in a sentence; None: there are none. `pipeline`: its file."""

@@ -1,8 +1,9 @@
 """Turns the workers' metrics and the lag into the scaling decision, and keeps the decision's memory. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from millstream.consumers.errors import NEEDS_CHANGE
 from millstream.consumers.observability.lag_metrics import LagLook
 from millstream.consumers.supervision.capacity import CapacityEstimate, Counters, Work, work_between
 from millstream.consumers.supervision.reading import Reading
@@ -19,6 +20,7 @@ class Fleet:
     size: int  # workers that should run
     draining: int  # workers that were told to end and still drain
     readings: Mapping[int, Reading]  # by worker number; of the workers that respond
+    given_up: Sequence[int] = ()  # numbers of workers that should run, but would end again with the same error
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,15 @@ class Status:
     capacity: float | None  # events per busy second of one worker
     utilisation: float  # share of their time during which the workers were busy
     trend_known_for: float  # seconds since when a worker has been ready and the lag known, without a break
+
+    @property
+    def reason(self) -> str:
+        """The decision's reason, and why fewer workers run than should."""
+        gone = [
+            f"; worker {number} was given up: exit code {NEEDS_CHANGE}, see its last log lines"
+            for number in self.fleet.given_up
+        ]
+        return f"{self.decision.reason}{''.join(gone)}"
 
 
 class Autoscaler:

@@ -135,7 +135,8 @@ class LocalRun:
             if now < due:
                 continue
             due = now + DECISION_INTERVAL
-            fleet = Fleet(self._supervisor.size, self._supervisor.draining, dict(self._readings))
+            supervised = self._supervisor
+            fleet = Fleet(supervised.size, supervised.draining, dict(self._readings), supervised.given_up)
             status = self._status = autoscaler.step(now, fleet, self._watch.latest())
             health.ready = status.ready > 0
             self._screen.show(status, self._watch.problem)
@@ -229,9 +230,9 @@ class RunHealth(Health):
         status = self._status()
         if status is None:
             return False, "not ready: starting"
-        text = f"{status.ready} ready of {counted(status.fleet.size, 'worker')}; {status.decision.reason}"
+        text = f"{status.ready} ready of {counted(status.fleet.size, 'worker')}; {status.reason}"
         if status.lag is None and (problem := self._problem()):
-            text += f"; the lag is unknown: {problem}"
+            text += f"; the lag is unknown: {problem.removesuffix('.')}"
         if status.ready < status.fleet.size and (said := self._not_ready()):
             text += f"; {said}"
         return self.ready and status.ready > 0, text

@@ -108,6 +108,7 @@ def _about(status: Status, problem: str) -> object:
         status.ready,
         fleet.size,
         fleet.draining,
+        fleet.given_up,
         _without_partitions(status),
         decision.workers,
         decision.action,
@@ -130,7 +131,7 @@ def status_text(status: Status, problem: str) -> str:
     if without := _without_partitions(status):
         size += f", {without} without partitions"
     if lag is None:
-        return f"{size}  lag not known: {problem or 'no response yet'}  |  {status.decision.reason}"
+        return f"{size}  lag not known: {problem or 'no response yet'}  |  {status.reason}"
     arrival = "?" if lag.total is None else f"{lag.total.arrival:,.0f}"
     age = "?" if lag.seconds is None else f"{lag.seconds:.1f}"
     behind = lag.seconds is not None and lag.seconds >= MIN_BACKLOG_SECONDS
@@ -142,7 +143,7 @@ def status_text(status: Status, problem: str) -> str:
     busy = f", {busy} busy" if status.ready and not (behind and busy == "0%") else ""
     return (
         f"{size}{busy}  in {arrival}/s out {status.done_rate:,.0f}/s  "
-        f"lag {lag.messages:,} ({age} s{drain})  |  {status.decision.reason}"
+        f"lag {lag.messages:,} ({age} s{drain})  |  {status.reason}"
     )
 
 

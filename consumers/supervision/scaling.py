@@ -104,7 +104,7 @@ def _decide(policy: Policy, memory: Memory, seen: Observation) -> tuple[Decision
         settling = Decision(size, "settling", "hold: workers start, or partitions are being reassigned")
         return settling, replace(memory, unsettled_since=unsettled)
     if not seen.partitions:
-        return Decision(size, "unknown", "hold: the lag is not known"), Memory(unsettled_since=unsettled)
+        return Decision(size, "unknown", "hold: the arrival rate is not known"), Memory(unsettled_since=unsettled)
     if not seen.capacity:
         unknown = Decision(size, "unknown", "hold: a worker's capacity isn't measured yet (it needs a backlog)")
         return unknown, Memory(unsettled_since=unsettled)

@@ -90,6 +90,11 @@ class Supervisor:
         return len(self._supervised) - self.running
 
     @property
+    def given_up(self) -> list[int]:
+        """The numbers of the workers that ended with an error that a restart doesn't solve."""
+        return [number for number, entry in self._supervised.items() if entry.stopped]
+
+    @property
     def draining(self) -> int:
         """The number of workers that still drain."""
         return len(self._draining)

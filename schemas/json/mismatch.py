@@ -44,6 +44,7 @@ _AVRO = (
 )
 _LONGEST_QUOTE = 60
 _PREFIX = "JSON is malformed: "  # of msgspec's messages
+_UNQUOTED = ("object keys must be strings", "expected a key in quotes")  # msgspec's words, and ours
 _MOST_DIGITS = 400  # those of the largest double are fewer
 
 
@@ -93,7 +94,9 @@ def _quickly_parsed(value: bytes) -> Any:
         is_odd = value.startswith(_BYTE_ORDER_MARK) or b"NaN" in value or b"Infinity" in value or _no_utf8(value)
         if is_odd or type(error) is not msgspec.DecodeError:
             return _parsed(value)
-        raise _MalformedError(_refused_place(value) or f"malformed JSON: {str(error).removeprefix(_PREFIX)}") from None
+        raise _MalformedError(
+            _refused_place(value) or f"malformed JSON: {str(error).removeprefix(_PREFIX).replace(*_UNQUOTED)}"
+        ) from None
 
 
 def _refused_place(value: bytes) -> str:

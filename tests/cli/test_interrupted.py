@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM before a command is ready: no traceback, one line or nothing, and the exit code of docs/running.md."""
+"""Signals before a command is ready: no traceback, one line or nothing, and the exit code of docs/running.md."""
 
 from __future__ import annotations
 
@@ -157,10 +157,13 @@ def test_ctrl_c_is_left_as_it_was_behind_steps_that_only_read(before: int | None
     ("command", "moment"),
     [*((command, moment) for command in ("work", "run") for moment in (*IMPORTING, WAITS)), ("check", WAITS)],
 )
-def test_sigterm_ends_workers_as_a_drain_does_and_other_commands_silently(command: str, moment: str) -> None:
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
+def test_signal_ends_workers_as_a_drain_does_and_other_commands_silently(
+    command: str, moment: str, how: signal.Signals
+) -> None:
     with started(command, *COMMANDS[command]) as run:
-        said = interrupt(run, moment, signal.SIGTERM)
-        assert (run.wait(20), said) == ((-signal.SIGTERM, "") if command == "check" else (0, NOT_READY))
+        said = interrupt(run, moment, how)
+        assert (run.wait(20), said) == ((-how, "") if command == "check" else (0, NOT_READY))
 
 
 @pytest.mark.full

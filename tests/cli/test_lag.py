@@ -221,7 +221,10 @@ def metrics_of(port: int) -> dict[str, float]:
 
 
 @pytest.mark.durable
-def test_lag_is_served_with_no_worker_alive_under_the_usual_names(kafka: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.full)])
+def test_lag_is_served_with_no_worker_alive_under_the_usual_names(
+    kafka: Broker, tmp_path: Path, how: signal.Signals
+) -> None:
     service = vector_service(tmp_path, kafka)
     for partition, count in COUNTS.items():
         produce(kafka.bootstrap, service.inputs[0], [(b"k", b"v")] * count, partition=partition)
@@ -235,7 +238,7 @@ def test_lag_is_served_with_no_worker_alive_under_the_usual_names(kafka: Broker,
             assert port is not None
             wait_until(lambda: "millstream_group_lag_growth" in metrics_of(port), 60, "the second look")
             found = metrics_of(port)
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(how)
             assert process.wait(30) == 0
         finally:
             process.kill()
@@ -273,3 +276,13 @@ def test_wrong_interval_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[st
         cli.run(["lag", str(tmp_path), "--interval", "0"])
     assert ended.value.code == 2
     assert "expected a number of seconds above 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--json", "--watch"])
+def test_options_for_printing_are_refused_where_the_lag_is_served(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.run(["lag", str(tmp_path), "--serve", "0", option])
+    assert ended.value.code == 2
+    assert "--json and --watch have no effect" in capsys.readouterr().err

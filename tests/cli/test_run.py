@@ -242,6 +242,9 @@ def test_run_that_ends_with_a_broken_worker_fails(kafka: Broker, tmp_path: Path)
         service.file.write_text("name: [", encoding="utf-8")
         os.kill(victim, signal.SIGKILL)
         run.wait_for(lambda: "so it isn't restarted" in run.log, "the worker that can't start is given up")
+        told = "was given up: exit code 3, see its last log lines"
+        run.wait_for(lambda: run.get("/ready").startswith("1 ready of 2 workers") and told in run.get("/ready"), "told")
+        assert told in run.log
         run.process.send_signal(signal.SIGTERM)
         assert run.process.wait(60) == 1, run.log
     assert run.log.rstrip().endswith("-- 1 worker had ended by an error before, which the lines above tell")

@@ -159,8 +159,10 @@ def test_group_in_which_something_reads_other_topics_is_refused(kafka: Broker, t
 
 
 @pytest.mark.durable
-def test_group_of_another_pipeline_over_the_same_topics_is_refused(kafka: Broker, tmp_path: Path) -> None:
-    """Each would answer a part of the events."""
+def test_group_of_another_pipeline_over_the_same_topics_is_refused(
+    kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each would answer a part of the events. `check` says so before a worker starts."""
     service = vector_service(tmp_path, kafka)
     another = edited(service, name="another", group=service.group)
     with Worker(service.file) as first:
@@ -168,7 +170,10 @@ def test_group_of_another_pipeline_over_the_same_topics_is_refused(kafka: Broker
         with Worker(another, "--log-level", "error") as second:
             assert second.wait() == 1
             [message] = second.log.splitlines()
+        assert main.run(["check", str(service.file)]) == 0
+        assert main.run(["check", str(another)]) == 1
         assert first.stop() == 0
+    assert capsys.readouterr().err == f"{message}\n"
     assert f"its member millstream-{service.group}" in message
     assert f"works for the pipeline {service.group}. Stop that" in message
 

@@ -30,7 +30,7 @@ def answered(stream: FlightStream, events: int) -> Results:
 def test_whole_run_adds_up_and_is_ranked(stream: FlightStream) -> None:
     text = summary(Sent(300, 2.0, 150.0, 0.0, 1), stream, {1: answered(stream, 300)})
     assert "Sent       300 events in 2.0 s, 150/s, 1 of them broken on purpose\n" in text
-    assert "299 predictions + 1 dead letters = 300 of 300 events: adds up\n" in text
+    assert "299 predictions + 1 dead letter = 300 of 300 events: adds up\n" in text
     assert "undecodable 1; written twice: 0" in text
     assert "AUC 1.000" in text
     assert "version 1: 90% late; arrived late" in text

@@ -57,6 +57,14 @@ def test_stall_is_the_time_without_progress_while_events_wait() -> None:
     assert idle.stalled == 0
 
 
+def test_time_in_which_no_broker_answered_is_no_stall() -> None:
+    before = [(float(at), lag(10, 20)) for at in range(8)]
+    after = [(float(at), lag(10, 20)) for at in range(60, 63)]
+    trend = trend_of(*before, *after)
+    assert trend is not None
+    assert trend.stalled == 2
+
+
 def test_group_that_was_set_back_has_not_done_less_than_nothing() -> None:
     trend = trend_of((0, lag(50, 100)), (1, lag(0, 100)))
     assert trend == Trend(0, 0, 0)

@@ -100,6 +100,16 @@ def test_other_lines_have_no_totals(line: str) -> None:
     assert Totals.of_line(line) is None
 
 
+def test_one_is_not_several() -> None:
+    metrics = m.Metrics("p")
+    metrics.count(m.RECORDS_READ, 2, "in")
+    metrics.count(m.DEAD_LETTERS, 1, "undecodable")
+    metrics.count(m.TOMBSTONES, 1)
+    totals = Totals.of_metrics(generate_latest(metrics.registry).decode())
+    assert str(totals) == "totals: 1 event read, 0 predicted, 1 dead letter (1 undecodable), 1 tombstone"
+    assert Totals.of_line(f"2026-01-01 00:00:00,000 INFO millstream: {totals}") == totals + Totals()
+
+
 @given(st.lists(st.integers(0, 10**12), min_size=9, max_size=9))
 def test_lines_of_workers_add_up(numbers: list[int]) -> None:
     plain = (

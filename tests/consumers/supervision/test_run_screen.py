@@ -74,6 +74,21 @@ def test_line_counts_the_workers_that_are_ready_and_have_no_partitions() -> None
     assert "without" not in status_text(Autoscaler(POLICY).step(0.0, Fleet(2, 0, READY), None), "")
 
 
+def test_line_says_which_worker_was_given_up() -> None:
+    fleet = Fleet(2, 0, {0: READY[0]}, given_up=[1])
+    assert status_text(Autoscaler(POLICY).step(0.0, fleet, None), "no broker answers") == (
+        "1/2 workers  lag not known: no broker answers  |  the size is fixed; worker 1 was given up: exit code 3, see its last "
+        "log lines"
+    )
+
+
+def test_line_does_not_call_a_lag_unknown_that_it_shows() -> None:
+    """It was measured once, so its rates are not known."""
+    look = LagFollower().look(0.0, [PartitionLag("t", 0, 0, 0, 62, 62, True, 1.9, 0)])
+    line = status_text(Autoscaler(Policy(1, 4, 30.0, 60.0, 1000)).step(0.0, Fleet(2, 0, READY), look), "")
+    assert line.endswith("lag 62 (1.9 s)  |  hold: the arrival rate is not known")
+
+
 def test_line_shows_no_work_of_workers_that_are_gone() -> None:
     autoscaler, follower = Autoscaler(POLICY), LagFollower()
     lag = PartitionLag("t", 0, 0, 0, 62, 62, True, 1.9, 0)

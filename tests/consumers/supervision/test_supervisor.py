@@ -182,6 +182,7 @@ def test_worker_that_needs_a_change_is_not_started_again_and_the_others_go_on() 
         floor.supervisor.tick(float(second))
     assert [number for number, _ in floor.started] == [0, 1]
     assert (floor.supervisor.size, floor.supervisor.running) == (2, 1)
+    assert floor.supervisor.given_up == [0]
     [sentence] = floor.said
     assert sentence.startswith("worker 0 (pid 100) ended with status 3")
     assert "start `millstream run` again" in sentence

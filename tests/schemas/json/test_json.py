@@ -86,6 +86,7 @@ def test_columns_have_the_types_of_the_avro_decoder() -> None:
         ('{"class": 1}'.encode("utf-16"), "expected UTF-8 text, found bytes of another encoding, such as UTF-16"),
         ('{"class": 1}'.encode("utf-16-be"), "expected UTF-8 text, found bytes of another encoding, such as UTF-16"),
         (b"nothing", "malformed JSON: invalid character (byte 4)"),
+        (b'{"id": "x", broken}', "malformed JSON: expected a key in quotes (byte 12)"),
         (b'{"play": {"tags": ["ja\\ud800"]}}', "play.tags[0]: expected whole characters, found half of one"),
         (b'{"tags": ["\\udc00x"], "more": "text behind it"}', "tags[0]: expected whole characters, found half of one"),
         (b'{"\\ud800": 1, "class": 1, "f0": 2}', "expected whole characters, found half of one"),
