@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.load import vector_events
+from millstream.consumers.cli import main as cli
 from millstream.consumers.errors import NEEDS_CHANGE
 from tests.broker.clients import produce
 from tests.consumers.processes import Worker
@@ -65,3 +67,18 @@ def test_worker_ends_with_what_to_do_and_is_not_restarted(kafka: Broker, tmp_pat
     assert "Traceback" not in run.log
     assert service.committed() == before
     assert len(service.predictions()) == EVENTS
+
+
+def test_lag_and_check_say_so(kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = service_past_its_ends(tmp_path, kafka)
+    [topic] = service.inputs
+    assert cli.run(["lag", str(service.file)]) == 0
+    *_, warning = capsys.readouterr().out.splitlines()
+    assert warning.startswith(f"warning: the group's offset is past the end of {topic}/0, {topic}/2, so a worker ends")
+    assert cli.run(["lag", str(service.file), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [entry["past_end"] for entry in found["partitions"]] == [BEYOND, 0, BEYOND, 0]
+    assert cli.run(["check", str(service.file)]) == 1
+    said = capsys.readouterr().err
+    assert f"is at offset 70 of {topic}/0, but the partition ends at 10. The same holds for {topic}/2" in said
+    assert said.count("\n") == 1
