@@ -90,7 +90,7 @@ class ClusterChanged(WorkerError):  # noqa: N818
 
 
 class OffsetsPastEnd(WorkerError):  # noqa: N818
-    """The group's committed offsets are past the ends of their partitions. Raised by `kafka_source`.
+    """The group's committed offsets are past the ends of their partitions. Raised by `past_end`.
 
     The worker ends with `NEEDS_CHANGE`: a restart finds the same offsets, and would pass by new events up to there.
     """

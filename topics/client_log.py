@@ -31,9 +31,9 @@ def _lower(record: logging.LogRecord) -> bool:
         record.msg, record.args = f"the broker isn't ready for this producer yet, the client asks again: {text}", ()
     elif reset := _RESET.search(text):
         record.msg = (
-            "%s/%s: the broker does not have offset %s, at which to read on: retention has deleted it and maybe later ones, or "
-            "the topic was deleted and created anew. The first record that is there comes next. Deleted events get no prediction "
-            "(`millstream docs runbook#millstreameventsdeletedunread`)"
+            "%s/%s: the broker does not have offset %s, at which to read on: it is past the partition's end, retention has "
+            "deleted it and maybe later ones, or the topic was deleted and created anew. The first record that is there comes "
+            "next. Deleted events get no prediction (`millstream docs runbook#millstreameventsdeletedunread`)"
         )
         record.args = reset.groups()
     return logging.getLogger(record.name).isEnabledFor(record.levelno)

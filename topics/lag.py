@@ -1,8 +1,9 @@
 """Measures how far a group is behind its topics. It asks the broker, so it also works without workers."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,7 @@ class PartitionLag:
     seconds: float | None  # age of the oldest unprocessed record, by its timestamp; None if it can't be read in time
     deleted: int  # offsets that retention has deleted before the group read them
     held_back: int = 0  # offsets from `end` on, which can't be read before the open transaction at `end` ends
+    past_end: int = 0  # offsets by which the committed one is past the last record
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,11 @@ class Bounds:
     start: int
     end: int  # the end for readers of committed records
     stored: int  # offset after the last record, readable or not
+
+    @property
+    def past_end(self) -> int:
+        """By how much the committed offset is past the last record."""
+        return max(self.committed - self.stored, 0)
 
 
 @dataclass(slots=True)
@@ -125,23 +132,33 @@ class LagReader:
             BrokerUnreachableError: no broker answers, or not as needed.
             TopicError: a topic does not exist.
         """
-        try:
-            places = [(topic, number) for topic in self._topics for number in self._numbers(topic)]
-            bounds = self._bounds(places)
+        with self._errors_translated():
+            bounds = self._bounds()
             self._samples = self._sampled({p: b for p, b in bounds.items() if b.start < b.end})
+        now = time.time()
+        return [_lag(place, bound, self._samples.get(place), now) for place, bound in bounds.items()]
+
+    def read_past_end(self) -> dict[Place, tuple[int, int]]:
+        """The committed offset and the end of each partition that ends below that offset. Raises as `read`."""
+        with self._errors_translated():
+            return {p: (bound.committed, bound.stored) for p, bound in self._bounds().items() if bound.past_end}
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._sampler.close()
+        self._consumer.close()
+
+    @contextmanager
+    def _errors_translated(self) -> Iterator[None]:
+        """Raise BrokerUnreachableError in place of KafkaException."""
+        try:
+            yield
         except KafkaException as error:
             cause = error.args[0]
             if cause.code() in UNANSWERED_ERRORS:
                 raise unreachable(self._bootstrap, cause, self._admin.causes) from None
             forbidden = cause.code() in FORBIDDEN_ERRORS
             raise self._unread(cause, FORBIDDEN_ADVICE if forbidden else "Look into the broker's log") from None
-        now = time.time()
-        return [_lag(place, bounds[place], self._samples.get(place), now) for place in places]
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._sampler.close()
-        self._consumer.close()
 
     def _numbers(self, topic: str) -> list[int]:
         numbers = partitions_of(self._consumer, topic, ANSWER_TIMEOUT)
@@ -150,7 +167,8 @@ class LagReader:
         self._admin.list_topics(topic, timeout=ANSWER_TIMEOUT)
         return numbers
 
-    def _bounds(self, places: list[Place]) -> dict[Place, Bounds]:
+    def _bounds(self) -> dict[Place, Bounds]:
+        places = [(topic, number) for topic in self._topics for number in self._numbers(topic)]
         # Committed offsets first: if workers go on meanwhile, the lag is then a little too large, but never negative.
         committed = self._committed(places)
         lows = self._offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
@@ -301,4 +319,5 @@ def _lag(place: Place, bounds: Bounds, sample: Sample | None, now: float) -> Par
         seconds=seconds,
         deleted=max(bounds.low - bounds.committed, 0) if bounds.committed >= 0 else 0,
         held_back=max(bounds.stored - bounds.end, 0),
+        past_end=bounds.past_end,
     )

@@ -4,7 +4,7 @@ import argparse
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from textwrap import indent
@@ -20,6 +20,7 @@ from millstream.consumers.decode.named_fields import check_labels, schema_of
 from millstream.consumers.errors import NEEDS_CHANGE, WorkerError
 from millstream.consumers.models.loadable import refuse_unloadable
 from millstream.consumers.models.pipeline_models import PipelineModels
+from millstream.consumers.observability.lag_metrics import reader_of
 from millstream.consumers.problems import Problems
 from millstream.consumers.scaffold.expected_config import expected_config
 from millstream.consumers.scaffold.inspection import look_at
@@ -30,6 +31,7 @@ from millstream.consumers.shadow.compared_output import (
     check_compared_output,
 )
 from millstream.consumers.shadow.shadow_plan import live_shadows, why_left_out
+from millstream.consumers.source.past_end import Past, refuse_past_end
 from millstream.consumers.worker.clients import has_quota
 from millstream.consumers.worker.diagnosis import diagnose
 from millstream.consumers.worker.plan import Plan, check_answers, make_plan
@@ -52,6 +54,7 @@ from millstream.schemas.store import AvroType
 from millstream.schemas.wording import counted, first_of
 from millstream.schemas.yaml_file import advice_on_ending
 from millstream.topics.admin import Admin, cleanup_policy, is_embedded, no_settings, require
+from millstream.topics.errors import TopicsError
 from millstream.topics.group import refuse_foreign_group
 from millstream.topics.permissions import needed_by_worker, require_permissions
 
@@ -197,11 +200,17 @@ def _beside_the_quota(plan: Plan, sections: Sequence[ShadowSection], shadows: Se
 
 
 def _tell_topics(pipeline: Pipeline, console: Console, *, offline: bool) -> None:
-    """Print whether the topics can be used, and what the rollout's record says. Raises as `_topics` and `_record_notes` do."""
+    """Print whether the topics can be used, and what the rollout's record says.
+
+    Raises as `_topics`, `_record_notes` and `_check_offsets` do.
+    """
     console.print(f"topics    {_topics(pipeline, offline=offline)}", markup=False)
-    if pipeline.rollout is not None and not offline:
+    if offline:
+        return
+    if pipeline.rollout is not None:
         for line in _record_notes(pipeline):
             console.print(line, markup=False)
+    _check_offsets(pipeline)
 
 
 def _topics(pipeline: Pipeline, *, offline: bool) -> str:
@@ -230,6 +239,14 @@ def _refusing(admin: Admin, pipeline: Pipeline) -> Iterator[str]:
         elif "compact" in policy:
             advice = "set its `cleanup.policy` to `delete`"
             yield f"warning: {topic} is compacted, so an event without a key ends the worker: {advice}"
+
+
+def _check_offsets(pipeline: Pipeline) -> None:
+    """Raise OffsetsPastEnd if partitions end below the group's offsets. If these can't be read, it says nothing."""
+    past: Past = {}
+    with suppress(TopicsError), closing(reader_of(pipeline)) as reader:
+        past = reader.read_past_end()
+    refuse_past_end(pipeline.group_id, past)
 
 
 def _record_notes(pipeline: Pipeline) -> Sequence[str]:

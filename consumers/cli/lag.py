@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from prometheus_client import CollectorRegistry
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from millstream.consumers.cli.arguments import metrics_host
 from millstream.consumers.cli.early_signals import ctrl_c_ends
 from millstream.consumers.cli.given import read_pipeline
+from millstream.consumers.flow.partition_names import ranges_of
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.observability.lag_metrics import (
     LagCollector,
@@ -58,13 +60,13 @@ def run(args: argparse.Namespace) -> int:
             for found in looks:
                 print(_json(pipeline.group_id, found), flush=True)
         elif args.watch and to_terminal:
-            with Live(_table(pipeline.group_id, next(looks), trends=True), auto_refresh=False) as live:
+            with Live(_page(pipeline.group_id, next(looks), trends=True), auto_refresh=False) as live:
                 for found in looks:
-                    live.update(_table(pipeline.group_id, found, trends=True), refresh=True)
+                    live.update(_page(pipeline.group_id, found, trends=True), refresh=True)
         else:
             for found in looks:
                 Console(width=None if to_terminal else PIPED_WIDTH).print(
-                    _table(pipeline.group_id, found, trends=args.watch)
+                    _page(pipeline.group_id, found, trends=args.watch)
                 )
                 sys.stdout.flush()
     except KeyboardInterrupt:
@@ -162,6 +164,19 @@ def _trend(messages: int, trend: Trend | None) -> dict[str, float | None]:
 
 def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)  # Kafka's timestamps are whole milliseconds
+
+
+def _page(group: str, look: LagLook, *, trends: bool) -> Group:
+    """The table, and below it what needs somebody's action."""
+    table = _table(group, look, trends=trends)
+    past = [(lag.topic, lag.partition) for lag in look.lags if lag.past_end]
+    if not past:
+        return Group(table)
+    warning = (
+        f"warning: the group's offset is past the end of {ranges_of(past)}, so a worker ends there with exit code 3. "
+        f"`millstream check` says how to set the offset"
+    )
+    return Group(table, Text(warning))
 
 
 def _table(group: str, look: LagLook, *, trends: bool) -> Table:

@@ -95,6 +95,9 @@ class RangeSource:
         """There is no lag: nobody waits for the results."""
         return {}
 
+    def refuse_past_end(self) -> None:
+        """A replay reads up to the ends that it has asked for."""
+
     def undelivered(self, _partitions: Sequence[Partition]) -> int:
         """Nobody takes a replay's partitions away."""
         return 0

@@ -28,9 +28,9 @@ from millstream.consumers.source.forgotten_offsets import refuse_forgotten
 from millstream.consumers.source.lost_brokers import LostBrokers, reminder
 from millstream.consumers.source.offset_commits import OffsetCommits
 from millstream.consumers.source.partition_count import PartitionCount
-from millstream.consumers.source.past_end import PastEnd
+from millstream.consumers.source.past_end import PastEnd, refuse_past_end
 from millstream.consumers.source.reader import FINAL_ERRORS, UNREADABLE_ERRORS, reader_of
-from millstream.consumers.source.rewind import CLIENT_RETRIED_ERRORS, seek_committed
+from millstream.consumers.source.rewind import CLIENT_RETRIED_ERRORS, COMMITTED_TIMEOUT, seek_committed
 from millstream.consumers.source.unreadable import UnreadableBatches
 from millstream.topics.client_log import client_log
 from millstream.topics.coordinator import coordinator_error
@@ -364,6 +364,24 @@ class Source:
                     past[partition] = done, high
         self._past_end.note(past)
         return found
+
+    def refuse_past_end(self) -> None:
+        """Look why records below the start offsets came. The client resets to the beginning where a partition ends earlier.
+
+        The broker is asked for the group's offsets: if they were deleted with their topic, a new worker can go on.
+
+        Raises:
+            OffsetsPastEnd: a partition ends below the group's offset.
+        """
+        past: dict[Partition, tuple[int, int]] = {}
+        with suppress(KafkaException):  # a new worker looks again
+            asked = [TopicPartition(*partition) for partition in self._epochs]
+            for place in self._consumer.committed(asked, timeout=COMMITTED_TIMEOUT) if asked else []:
+                # The fetch that brought the records has also brought the end.
+                _, end = self._consumer.get_watermark_offsets(place, cached=True)
+                if place.error is None and 0 <= end < place.offset:
+                    past[place.topic, place.partition] = place.offset, end
+        refuse_past_end(self._subscription.group, past)
 
     def undelivered(self, partitions: Sequence[Partition]) -> int:
         """The number of records of these partitions that were read, and have no delivered result."""

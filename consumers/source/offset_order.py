@@ -46,7 +46,8 @@ class OffsetOrderCheck:
 
         Raises:
             OffsetsRewound: some records were read before. It is raised once: all records of these epochs have to be read again.
-            ReadBelowCommitted: the first record lies below the start offset. Reading again would not help.
+            ReadBelowCommitted: the first record lies below the start offset. Reading again would not help. The worker then
+                looks whether the start offset is past the partition's end.
         """
         for place, partition in partitions.items():
             epoch, own = epochs.get(partition), offsets[places == place]
@@ -60,8 +61,7 @@ class OffsetOrderCheck:
                         f"the Kafka client began {partition[0]}/{partition[1]} at offset {own[0]}, though everything below "
                         f"{last + 1} was committed. This worker ends before an event is answered twice. A new one reads on from "
                         f"the committed offsets, or from the beginning if the topic was deleted and created anew. Where that "
-                        f"repeats itself, the brokers have lost records, or somebody has set the group's offset past the "
-                        f"partition's end: `millstream docs runbook#millstreamworkersrestarting`."
+                        f"repeats itself, the brokers have lost offsets: `millstream docs runbook#millstreamworkersrestarting`."
                     )
             if own[0] <= last or (own[1:] <= own[:-1]).any():
                 self._floor = max(epochs.values(), default=0)

@@ -1,13 +1,16 @@
-"""Finds partitions that end below the group's offsets: their brokers lost records. An idle worker would notice nothing."""
+"""Finds partitions that end below the group's offsets. An idle worker would notice nothing."""
 
 import time
 from collections.abc import Mapping
 
 from millstream.consumers.errors import OffsetsPastEnd
+from millstream.consumers.flow.partition_names import ranges_of
 from millstream.consumers.record_types import Partition
 
 # Seconds for which a partition must end too early. A new leader may tell an earlier end until its followers have answered.
 PATIENCE = 10.0
+Past = Mapping[Partition, tuple[int, int]]
+"""Partitions that end too early -> the offset of the next event to read, and the partition's end."""
 
 
 class PastEnd:
@@ -20,24 +23,36 @@ class PastEnd:
         self._group = group
         self._since: dict[Partition, float] = {}
 
-    def note(self, past: Mapping[Partition, tuple[int, int]]) -> None:
-        """Note the partitions that end too early now: the offset of the next event to read, and the partition's end.
+    def note(self, past: Past) -> None:
+        """Note the partitions that end too early now.
 
         Raises:
-            OffsetsPastEnd: one of them has ended too early for `PATIENCE` seconds.
+            OffsetsPastEnd: some have ended too early for `PATIENCE` seconds.
         """
         now = time.monotonic()
         self._since = {partition: self._since.get(partition, now) for partition in past}
-        for partition, since in self._since.items():
-            if now - since >= PATIENCE:
-                raise OffsetsPastEnd(self._message(partition, *past[partition]))
+        refuse_past_end(self._group, {p: past[p] for p, since in self._since.items() if now - since >= PATIENCE})
 
-    def _message(self, partition: Partition, offset: int, end: int) -> str:
-        topic, number = partition
-        return (
-            f"group {self._group} was at offset {offset} of {topic}/{number}, but the partition ends at {end}: the brokers lost "
-            f"records, or the topic was deleted and created anew. New events below {offset} would not be predicted, so the "
-            f"worker ends. Stop all workers. To read all that is there: kafka-consumer-groups.sh --bootstrap-server ... --group "
-            f"{self._group} --topic {topic} --reset-offsets --to-earliest --execute; with --to-latest, only what comes from now "
-            f"on. Then start the workers again."
-        )
+
+def refuse_past_end(group: str, past: Past) -> None:
+    """Raise OffsetsPastEnd if there are partitions that end too early. `group`: for the message."""
+    if not past:
+        return
+    (topic, number), *others = sorted(past)
+    offset, end = past[topic, number]
+    also = f". The same holds for {ranges_of(others)}" if others else ""
+    raise OffsetsPastEnd(
+        f"group {group} is at offset {offset} of {topic}/{number}, but the partition ends at {end}{also}. Somebody has set the "
+        f"group's offset too high, the brokers lost records, or the topic was deleted and created anew. New events below "
+        f"{offset} would not be predicted, so a worker ends there. Stop all workers. To read all that is there: "
+        f"kafka-consumer-groups.sh --bootstrap-server ... --group {group} {_topic_options(past)} --reset-offsets --to-earliest "
+        f"--execute; with --to-latest, only what comes from now on. Then start the workers again."
+    )
+
+
+def _topic_options(past: Past) -> str:
+    """What limits `kafka-consumer-groups.sh` to these partitions."""
+    numbers: dict[str, list[str]] = {}
+    for topic, number in sorted(past):
+        numbers.setdefault(topic, []).append(str(number))
+    return " ".join(f"--topic {topic}:{','.join(own)}" for topic, own in numbers.items())

@@ -38,6 +38,8 @@ class EventSource(Protocol):
 
     def lag(self, delivered: Mapping[Partition, int], /) -> dict[Partition, int]: ...  # noqa: D102
 
+    def refuse_past_end(self) -> None: ...  # noqa: D102
+
     def undelivered(self, partitions: Sequence[Partition], /) -> int: ...  # noqa: D102
 
     def note_running(self, records: Records, /) -> None: ...  # noqa: D102

@@ -14,7 +14,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
-from millstream.consumers.errors import Abandoned, EventRefused, WorkerError, as_worker_error
+from millstream.consumers.errors import Abandoned, EventRefused, ReadBelowCommitted, WorkerError, as_worker_error
 from millstream.consumers.events import Barrier, FetchedBatch, Rejection
 from millstream.consumers.flow.batch_window import BatchWindow
 from millstream.consumers.flow.partition_names import ranges_of
@@ -155,6 +155,8 @@ class Worker:
             self._source.subscribe(self._hand_over)
             drained = self._work()
             unfinished = self._budget.events
+            if isinstance(self._ending.failure, ReadBelowCommitted):
+                self._source.refuse_past_end()
         except Exception as error:
             self._ending.fail(error)
             raise

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from millstream.consumers.errors import OffsetsForgotten, WorkerError
+from millstream.consumers.errors import OffsetsForgotten, OffsetsPastEnd, WorkerError
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.flow.batch_window import BatchWindow
 from millstream.consumers.observability import metrics as m
@@ -912,6 +912,29 @@ def test_lag_is_from_the_acknowledged_offset_to_the_end() -> None:
     assert reading.source.lag({A: 4, B: 5}) == {A: 2, B: 0}, "what is gone from the topic is not waited for"
     reading.consumer.lows[B] = reading.consumer.logs[B] = 0
     assert reading.source.lag({A: 9, B: 0}) == {A: 1, B: 0}, "an empty partition has an end, too"
+
+
+def test_offset_past_the_end_is_told_as_soon_as_records_below_it_came() -> None:
+    reading = Reading({A: 10, B: 3})
+    reading.consumer.committed_offsets |= {A: (70, ""), B: (3, "")}
+    reading.assigned(A, B)
+    reading.consumer.positions[A] = 0  # where the client resets to
+    with pytest.raises(
+        OffsetsPastEnd, match=r"group g is at offset 70 of in/0, but the partition ends at 10\. Somebody"
+    ):
+        reading.source.refuse_past_end()
+
+
+@pytest.mark.parametrize("offset", [10, -1001], ids=["there", "gone"])
+def test_records_below_an_offset_that_is_there_or_gone_are_no_reason_to_stay_away(offset: int) -> None:
+    reading = Reading({A: 10})
+    reading.consumer.committed_offsets[A] = (70, "")
+    reading.assigned(A)
+    reading.consumer.positions[A] = 0
+    reading.consumer.committed_offsets[A] = (offset, "")
+    reading.source.refuse_past_end()
+    reading.consumer.next_failures["committed"] = [failure(KafkaError._TIMED_OUT)]
+    reading.source.refuse_past_end()
 
 
 def test_offset_that_the_broker_has_confirmed_and_forgotten_ends_the_worker_with_exactly_once() -> None:

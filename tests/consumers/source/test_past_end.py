@@ -6,7 +6,7 @@ import pytest
 
 from millstream.consumers.errors import OffsetsPastEnd
 from millstream.consumers.source import past_end as module
-from millstream.consumers.source.past_end import PATIENCE, PastEnd
+from millstream.consumers.source.past_end import PATIENCE, PastEnd, refuse_past_end
 from tests.consumers.clock import Clock
 
 A, B = ("in", 0), ("in", 1)
@@ -29,3 +29,10 @@ def test_partition_that_is_too_short_for_a_moment_is_no_loss(monkeypatch: pytest
     past.note({B: (7, 2)})
     clock.now += PATIENCE / 2
     past.note({A: (7, 2)})
+
+
+def test_partitions_are_told_together_and_the_advice_is_limited_to_them() -> None:
+    with pytest.raises(OffsetsPastEnd) as told:
+        refuse_past_end("g", {("in", 2): (9, 0), B: (8, 3), ("more", 4): (5, 1)})
+    assert "at offset 8 of in/1, but the partition ends at 3. The same holds for in/2, more/4." in str(told.value)
+    assert "--group g --topic in:1,2 --topic more:4 --reset-offsets" in str(told.value)

@@ -1,0 +1,84 @@
+"""A group whose offsets lie past the ends of partitions that hold events: nobody may pass by the events that come up to there."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from benchmarks.load import vector_events
+from millstream.consumers.cli import main as cli
+from millstream.consumers.errors import NEEDS_CHANGE
+from tests.broker.clients import produce
+from tests.consumers.processes import Worker
+from tests.consumers.service import vector_service
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.broker.choice import Broker
+    from tests.consumers.service import Service
+
+pytestmark = pytest.mark.durable
+EVENTS = 40
+BEYOND = 60  # offsets
+
+
+class Run(Worker):
+    """`millstream run`, which starts workers."""
+
+    command = "run"
+
+
+def service_past_its_ends(folder: Path, kafka: Broker, delivery: str = "at_least_once") -> Service:
+    """A pipeline that has predicted all events in partitions 0 and 2, and whose offsets were set too high there."""
+    service = vector_service(folder, kafka, delivery=delivery)
+    load = vector_events(EVENTS, seed=31)
+    records = list(zip(load.keys, load.values, strict=True))
+    produce(kafka.bootstrap, service.inputs[0], records[:10], partition=0)
+    produce(kafka.bootstrap, service.inputs[0], records[10:], partition=2)
+    with Worker(service.file, "--until-idle") as worker:
+        assert worker.wait(120) == 0
+    with closing(Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": service.group})) as consumer:
+        ends = service.input_ends()
+        assert set(ends.values()) == {10, 30}
+        places = [TopicPartition(*place, end + BEYOND) for place, end in ends.items()]
+        consumer.commit(offsets=places, asynchronous=False)
+    return service
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_worker_ends_with_what_to_do_and_is_not_restarted(kafka: Broker, tmp_path: Path, delivery: str) -> None:
+    service = service_past_its_ends(tmp_path, kafka, delivery)
+    before = service.committed()
+    with Run(service.file, "--workers", "1") as run:
+        assert run.wait(120) == NEEDS_CHANGE
+    [topic] = service.inputs
+    # The client may not know the end of the other partition yet.
+    assert re.search(
+        rf"is at offset (70 of {topic}/0, but the partition ends at 10|90 of {topic}/2, .* at 30)", run.log
+    )
+    assert re.search(rf"--topic {topic}:(0|2|0,2) --reset-offsets --to-earliest", run.log)
+    assert "it is past the partition's end" in run.log
+    assert "Traceback" not in run.log
+    assert service.committed() == before
+    assert len(service.predictions()) == EVENTS
+
+
+def test_lag_and_check_say_so(kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = service_past_its_ends(tmp_path, kafka)
+    [topic] = service.inputs
+    assert cli.run(["lag", str(service.file)]) == 0
+    *_, warning = capsys.readouterr().out.splitlines()
+    assert warning.startswith(f"warning: the group's offset is past the end of {topic}/0, {topic}/2, so a worker ends")
+    assert cli.run(["lag", str(service.file), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [entry["past_end"] for entry in found["partitions"]] == [BEYOND, 0, BEYOND, 0]
+    assert cli.run(["check", str(service.file)]) == 1
+    said = capsys.readouterr().err
+    assert f"is at offset 70 of {topic}/0, but the partition ends at 10. The same holds for {topic}/2" in said
+    assert said.count("\n") == 1
