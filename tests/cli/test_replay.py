@@ -270,8 +270,7 @@ def complete_replay(folder: Path, compared: str | None, **scored_by: object) -> 
 
 def pets(folder: Path, **comparison: object) -> None:
     """A pipeline with that model."""
-    sections = {"comparison": comparison, "shadows": [{"version": 2}]} if comparison else {}
-    flights_service(folder, NOWHERE, with_topics=False, model={"name": "m", "version": 1}, **sections)
+    flights_service(folder, NOWHERE, with_topics=False, model={"name": "m", "version": 1}, comparison=comparison)
     predicting(folder / "models", "return {}", config=PETS)
 
 
