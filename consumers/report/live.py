@@ -24,6 +24,7 @@ from millstream.consumers.report.part import Part, Side, figure
 from millstream.consumers.report.plots import FIGURES, NAMES
 from millstream.consumers.schema_store import open_store
 from millstream.consumers.shadow.compared_classes import compared_classes_of
+from millstream.consumers.shadow.compared_output import check_score
 from millstream.consumers.source.range_reader import RangeReader
 from millstream.schemas.comparisons import ComparisonDecoder, Variant
 
@@ -83,6 +84,7 @@ class LiveReport:
 
         Raises:
             WorkerError: there is nothing to report, and something is `required`.
+            PlanError: the labels can't be compared with the score of a class that nobody named.
             BrokerUnreachableError, TopicError: a topic can't be read.
         """
         pipeline = self._pipeline
@@ -198,8 +200,13 @@ class LiveReport:
             yield "compared output", answering.output
 
     def answering(self, first: dict[str, Any], second: dict[str, Any]) -> Answering:
-        """The compared output, by one event's outputs of both models."""
-        return Answering.of(self._pipeline.comparison, self._classes, first, second)
+        """The compared output, by one event's outputs of both models. Raises PlanError: nobody named its class."""
+        found = Answering.of(self._pipeline.comparison, self._classes, first, second)
+        if (
+            self._pipeline.labels is not None
+        ):  # without labels, scores alone are shown, and no figure tells whether they are right
+            check_score(self._pipeline, found.output)
+        return found
 
 
 class _Predicted:
