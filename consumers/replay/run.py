@@ -62,7 +62,6 @@ class Compared:
     progress: Progress
     evaluated: Evaluated
     models: tuple[str, ...]  # of all predictions that were read, by their numbers
-    bad_labels: int = 0  # records of the labels' topic that are no label
     segments: tuple[str, ...] = ()  # the values of the segments' field, by their numbers
     segment_field: str | None = None
     routing: RoutingCheck | None = None  # None: no prediction was routed by a rollout
@@ -259,6 +258,7 @@ class Replay:
                     models=True,
                     segments=segment is not None,
                 )
+                found.bad_labels = 0 if labelled is None else labelled.bad
         finally:
             reader.close()
         return Compared(
@@ -266,7 +266,6 @@ class Replay:
             progress,
             found,
             tuple(predicted.models),
-            0 if labelled is None else labelled.bad,
             tuple(predicted.segments),
             segment,
             routing if routing.seen else None,

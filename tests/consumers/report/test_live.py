@@ -79,3 +79,27 @@ def test_class_that_nobody_named_is_refused(tmp_path: Path, monkeypatch: pytest.
 def test_class_that_the_file_names_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     labels, outputs = (DOG > 0.5).tolist(), {"p.cat": 1 - DOG, "p.dog": DOG}
     assert "AUC 1.0000" in verdict(tmp_path, monkeypatch, labels, outputs, comparison={"output": "p.dog"})
+
+
+@pytest.mark.parametrize(
+    ("labels", "score", "section", "said"),
+    [
+        (
+            (DOG + 2).tolist(),
+            DOG,
+            {},
+            "no AUC: none of the 40 events has a label. A label counts if its `id` is an event's ID and its `y` is true or "
+            "false, or 1 or 0 (for classes, write `comparison: {task: multiclass}`; for numbers `{task: regression}`); 0 labels "
+            "were read, and 40 records that are none",
+        ),
+        ([True] * 40, DOG, {}, "no AUC: the labels of all 40 events with a score are true. The AUC needs both"),
+        ([0] * 40, DOG, {}, "no AUC: the labels of all 40 events with a score are false. The AUC needs both"),
+        ([True] * 40, np.full(40, np.nan), {}, "no AUC: 40 events have a label, but none of them has a score"),
+        (DOG.tolist(), DOG, {"task": "regression"}, "mean absolute error 0.0000, 40 labels"),
+    ],
+)
+def test_labels_that_make_no_figure_are_told_with_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, labels: list[Any], score: Any, section: dict[str, Any], said: str
+) -> None:
+    found = verdict(tmp_path, monkeypatch, labels, {"score": score}, comparison=section)
+    assert found == f"40 events were predicted by m version 1: {said}"
