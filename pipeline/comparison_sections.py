@@ -9,7 +9,8 @@ from millstream.pipeline.sections import Format, Section, Text
 from millstream.schemas.units import Duration, PositiveDuration
 
 EXPECTED_LABELS = {
-    "classification": "true or false, or 1 or 0 (for classes, write `comparison: {task: multiclass}`)",
+    "classification": "true or false, or 1 or 0 (for classes, write `comparison: {task: multiclass}`; "
+    "for numbers `{task: regression}`)",
     "multiclass": "a class by its name or its index",
     "regression": "a number",
 }

@@ -266,11 +266,6 @@ def _quotes_a_secret(said: str, client: Mapping[str, str], document: Document) -
 
 def _shadow_conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str]]:
     """Yield the places of such values, with the problem."""
-    if not pipeline.shadows and pipeline.rollout is None and ("comparison",) in document.lines:
-        yield (
-            ("comparison",),
-            "nothing is compared without a shadow or a rollout. Write `shadows:` and under it `- version: 2`, say.",
-        )
     yield from _class_conflicts(pipeline, document)
     names = [shadow.name for shadow in pipeline.shadows]
     primary = (pipeline.model.name, pipeline.wanted_version)

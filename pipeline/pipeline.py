@@ -107,7 +107,8 @@ class Pipeline(Section):
     comparison: Comparison = Field(
         {},
         validate_default=True,
-        description="Where comparisons of primary and shadows go, and how `millstream compare` reads them.",
+        description="Where comparisons of primary and shadows go, and how `millstream compare` reads them. Without shadows or a "
+        "rollout, only `millstream replay` and `millstream report` use it.",
     )
     labels: Labels | None = Field(None, description="The true outcomes, on a topic of their own, whatever its key.")
     rollout: Rollout | None = Field(

@@ -59,6 +59,10 @@ from millstream.topics.group import refuse_foreign_group
 from millstream.topics.permissions import needed_by_worker, require_permissions
 
 MAX_NAMES = 3  # classes of an output, or folders, that are named
+_ONLY_READ = (
+    "comparison: without `shadows:` or `rollout:`, workers compare nothing: only `millstream replay` and `millstream report` use "
+    "this section"
+)
 _INPUTS = re.compile(rb"^(\{\s*)?[\"']?inputs[\"']?\s*:", re.MULTILINE)
 
 
@@ -91,6 +95,8 @@ def run(args: argparse.Namespace) -> int:
             console.print(f"labels    {warning}", markup=False)
     if plan is not None:
         _check_lookups(plan, console, problems, offline=args.offline)
+    if "comparison" in pipeline.model_fields_set and not pipeline.shadows and pipeline.rollout is None:
+        console.print(f"note      {_ONLY_READ}", markup=False)
     for line in _rollout_lines(pipeline):
         console.print(f"rollout   {line}", markup=False)
     with problems:

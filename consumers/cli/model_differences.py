@@ -167,7 +167,8 @@ def _of_output(name: str, pairs: Sequence[tuple[Answer, Answer]], *, is_class: b
     if arrays[0] is not None and arrays[1] is not None and arrays[0].shape == arrays[1].shape:
         [number] = number_differences({name: arrays[0]}, {name: arrays[1]})
         share += f"; by {number.mean:.3g} on average, {number.max:.3g} at most"
-    return Difference("values", name, f"{sides[0][first]!s:.60}", f"{sides[1][first]!s:.60} ({share})")
+    before, after = (f"{side[first]!s:.60}" for side in sides)
+    return Difference("values", name, before, f"{after} in the first event that differs ({share})")
 
 
 def _numbers(values: Sequence[Any]) -> "np.ndarray[Any, np.dtype[np.float64]] | None":

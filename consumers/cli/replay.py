@@ -79,12 +79,14 @@ def _compared(pipeline: Pipeline, request: Request, folder: ReplayFolder, args: 
     about = folder.read_about()
     if about is not None:
         _refuse_another(about, request, folder.path)
+        replay.refuse_changed(about)
     if about is None or not folder.is_done:
         plan, about = replay.prepare()
         _say_start(about, folder, pipeline)
         if not _is_run(replay, plan, about, folder):
             return None
     else:
+        replay.refuse_unclear(about)
         say(f"all events were replayed before ({folder.path}): only the comparison is made again")
     telling = Telling(about)
     found = replay.compare(about, telling.reading, args.segment)

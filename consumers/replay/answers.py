@@ -108,6 +108,15 @@ class Answering:
                 row["probabilities"] = probabilities
 
 
+def scored_by(section: Comparison, classes: Classes | None) -> dict[str, Any]:
+    """The settings that decide scores and answers, as JSON has them. Rows of other settings can't be compared with these."""
+    return {
+        "output": section.output,
+        "item": section.item,
+        "classes": None if classes is None else list(classes.names),
+    }
+
+
 def agreement(section: Comparison, first: Rows, second: Rows) -> npt.NDArray[np.int8]:
     """Whether the answers of each row agree: 1, 0, or -1 if they can't be compared."""
     known = (first["answer"] != NO_ANSWER) & (second["answer"] != NO_ANSWER)

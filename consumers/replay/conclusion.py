@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from millstream.consumers.replay.evaluated import Evaluated
     from millstream.consumers.replay.routing_check import RoutingCheck
     from millstream.consumers.replay.run import Compared
     from millstream.inference.evaluation import Summary
@@ -177,11 +178,7 @@ def _missing_labels(pipeline: Pipeline, compared: Compared, row: dict[str, Any])
     labels, task = pipeline.labels, pipeline.comparison.task
     assert labels is not None
     if not row["labelled"]:
-        return (
-            f"none of the {row['events']:,} compared events has a label. A label counts if its `{labels.event_id}` is an "
-            f"event's ID and its `{labels.value}` is {EXPECTED_LABELS[task]}; {compared.evaluated.labels:,} labels were "
-            f"read, and {compared.bad_labels:,} records that are none"
-        )
+        return no_label(pipeline, f"{row['events']:,} compared events", compared.evaluated)
     if not row["paired"]:
         return (
             f"{row['labelled']:,} events have a label, but no score of both models. "
@@ -191,6 +188,17 @@ def _missing_labels(pipeline: Pipeline, compared: Compared, row: dict[str, Any])
         which = "false" if row["positives"] == 0 else "true"
         return f"the labels of all {row['paired']:,} paired events are {which}. The AUC needs both: choose a longer range of time"
     return ""
+
+
+def no_label(pipeline: Pipeline, events: str, found: Evaluated) -> str:
+    """Says that no label is of these events, and which labels count. `events`: how many there are, in words."""
+    labels = pipeline.labels
+    assert labels is not None
+    return (
+        f"none of the {events} has a label. A label counts if its `{labels.event_id}` is an event's ID and its "
+        f"`{labels.value}` is {EXPECTED_LABELS[pipeline.comparison.task]}; {found.labels:,} labels were read, and "
+        f"{found.bad_labels:,} records that are none"
+    )
 
 
 def _routing(routing: RoutingCheck) -> dict[str, Any]:

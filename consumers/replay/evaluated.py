@@ -63,6 +63,7 @@ class Evaluated:
     repeated: int = 0  # further answers of the other model to the same events
     missing: int = 0  # of the answered ones, those without a prediction of the primary
     labels: int = 0  # labels that were read
+    bad_labels: int = 0  # records of the labels' topic that are no label; whoever reads them counts them
     width: int = 0  # of a window, ms
 
     @property

@@ -46,6 +46,7 @@ class About:
     end: int
     output: str | None  # the topic that gets the predictions
     compared: str | None  # the compared output
+    scored_by: dict[str, Any]  # see `answers.scored_by`
     group: str
     ranges: dict[Partition, tuple[int, int]]  # the offsets of the events
 

@@ -11,7 +11,7 @@ from millstream.consumers.control.topic import open_reader
 from millstream.consumers.decode.named_fields import override_fields, schema_of
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.replay.answered_ids import AnsweredIds
-from millstream.consumers.replay.answers import Answering, first_event
+from millstream.consumers.replay.answers import Answering, first_event, scored_by
 from millstream.consumers.replay.buckets import Buckets
 from millstream.consumers.replay.build import Running, build_replay
 from millstream.consumers.replay.evaluated import LABELS, OTHER, PRIMARY, Windows, evaluate, sampled
@@ -22,11 +22,12 @@ from millstream.consumers.replay.replayed import as_replayed, group_of
 from millstream.consumers.replay.routing_check import RoutingCheck
 from millstream.consumers.schema_store import open_store
 from millstream.consumers.shadow.compared_classes import compared_classes_of
-from millstream.consumers.shadow.compared_output import check_compared_answers
+from millstream.consumers.shadow.compared_output import MAX_NAMED, check_compared_answers, check_score
 from millstream.consumers.source.range_reader import RangeReader
 from millstream.consumers.worker.plan import Plan, answer_blank, make_plan
 from millstream.inference.errors import ModelRejected
 from millstream.schemas.decoding import open_decoder
+from millstream.schemas.wording import first_of
 from millstream.topics.admin import Admin, ensure, largest_records, roles, states
 from millstream.topics.permissions import needed_by_replay, require_permissions
 
@@ -61,7 +62,6 @@ class Compared:
     progress: Progress
     evaluated: Evaluated
     models: tuple[str, ...]  # of all predictions that were read, by their numbers
-    bad_labels: int = 0  # records of the labels' topic that are no label
     segments: tuple[str, ...] = ()  # the values of the segments' field, by their numbers
     segment_field: str | None = None
     routing: RoutingCheck | None = None  # None: no prediction was routed by a rollout
@@ -123,6 +123,21 @@ class Replay:
             self._prepare_output(about.output)
         return plan, about
 
+    def refuse_changed(self, about: About) -> None:
+        """Refuse results whose scores were made with other settings. Raises WorkerError."""
+        now, then = scored_by(self._pipeline.comparison, self._classes), about.scored_by
+        changed = [name for name, value in now.items() if value != then[name]]
+        if changed:
+            raise WorkerError(
+                f"{self._pipeline.at('comparison')}: expected {_settings(then, changed)}, as when the results in "
+                f"{self._folder.path} were made; found {_settings(now, changed)}. Change it back, add --anew to delete these "
+                f"results and begin anew, or keep them and name another folder with --state."
+            )
+
+    def refuse_unclear(self, about: About) -> None:
+        """Refuse a complete replay for what `prepare` refuses by the compared output. Raises PlanError."""
+        check_score(as_replayed(self._pipeline, self._request), about.compared)
+
     def _outputs(self, plan: Plan) -> dict[str, Any] | None:
         """What the model answers to a blank event; None: it rejects it. Raises PlanError: it lacks the compared output."""
         try:
@@ -156,6 +171,7 @@ class Replay:
             end=request.end,
             output=request.output,
             compared=answering.output,
+            scored_by=scored_by(pipeline.comparison, self._classes),
             group=self._group,
             ranges=ranges,
         )
@@ -242,6 +258,7 @@ class Replay:
                     models=True,
                     segments=segment is not None,
                 )
+                found.bad_labels = 0 if labelled is None else labelled.bad
         finally:
             reader.close()
         return Compared(
@@ -249,7 +266,6 @@ class Replay:
             progress,
             found,
             tuple(predicted.models),
-            0 if labelled is None else labelled.bad,
             tuple(predicted.segments),
             segment,
             routing if routing.seen else None,
@@ -280,6 +296,16 @@ class Replay:
         assert self._pipeline.labels is not None
         start, end = self._request.start - self._late.early, self._request.end + self._late.labels
         return reader.ranges((self._pipeline.labels.topic,), max(start, 0), end)
+
+
+def _settings(settings: dict[str, Any], names: list[str]) -> str:
+    """These settings in words."""
+    return ", ".join(
+        f"no `{name}`"
+        if (value := settings[name]) is None
+        else f"`{name}: {first_of(value, MAX_NAMED) if isinstance(value, list) else value}`"
+        for name in names
+    )
 
 
 def _decoded(decoder: PredictionDecoder, records: Records) -> list[tuple[int, dict[str, Any]]]:

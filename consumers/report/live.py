@@ -15,6 +15,7 @@ from millstream.consumers.comparison.show import judged, read_results, time_text
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.replay.answers import Answering
 from millstream.consumers.replay.buckets import Buckets
+from millstream.consumers.replay.conclusion import no_label
 from millstream.consumers.replay.evaluated import LABELS, OTHER, PRIMARY, Windows, evaluate
 from millstream.consumers.replay.filling import Filling
 from millstream.consumers.replay.predictions import LabelRows, PredictedRows, PredictionDecoder
@@ -24,6 +25,7 @@ from millstream.consumers.report.part import Part, Side, figure
 from millstream.consumers.report.plots import FIGURES, NAMES
 from millstream.consumers.schema_store import open_store
 from millstream.consumers.shadow.compared_classes import compared_classes_of
+from millstream.consumers.shadow.compared_output import check_score
 from millstream.consumers.source.range_reader import RangeReader
 from millstream.schemas.comparisons import ComparisonDecoder, Variant
 
@@ -83,6 +85,7 @@ class LiveReport:
 
         Raises:
             WorkerError: there is nothing to report, and something is `required`.
+            PlanError: the labels can't be compared with the score of a class that nobody named.
             BrokerUnreachableError, TopicError: a topic can't be read.
         """
         pipeline = self._pipeline
@@ -113,7 +116,9 @@ class LiveReport:
         found = figure(whole.primary, self._pipeline.comparison.task)
         ends = f" [{found.low:.4f}, {found.high:.4f}]" if math.isfinite(found.low) else ""
         quality = (
-            f"{name} {found.value:.4f}{ends}, {whole.labelled:,} labels" if math.isfinite(found.value) else "no labels"
+            f"{name} {found.value:.4f}{ends}, {whole.labelled:,} labels"
+            if math.isfinite(found.value)
+            else _why_no_figure(self._pipeline, name, evaluated)
         )
         return Part(
             title="Predictions",
@@ -176,15 +181,18 @@ class LiveReport:
             with Buckets(events, Path(gettempdir())) as buckets:
                 filling = Filling(reader, buckets, self._retry, self._say)
                 filling.add(ranges, what, kinds)
+                rows = None
                 if (labels := pipeline.labels) is not None:
                     rows = LabelRows(pipeline, self._store, self._classes)
                     start, end = span.start - round(labels.early * 1000), span.end + round(labels.wait * 1000)
                     filling.add(reader.ranges((labels.topic,), max(start, 0), end), "labels", {LABELS: rows.rows})
                 width = round(pipeline.comparison.window * 1000)
                 sample = np.concatenate(times) if times else np.zeros(0, np.int64)
-                return evaluate(
+                found = evaluate(
                     pipeline.comparison, buckets, Windows.of(sample, width), segments=self._segment is not None
                 )
+                found.bad_labels = 0 if rows is None else rows.bad
+                return found
         finally:
             reader.close()
 
@@ -198,8 +206,27 @@ class LiveReport:
             yield "compared output", answering.output
 
     def answering(self, first: dict[str, Any], second: dict[str, Any]) -> Answering:
-        """The compared output, by one event's outputs of both models."""
-        return Answering.of(self._pipeline.comparison, self._classes, first, second)
+        """The compared output, by one event's outputs of both models. Raises PlanError: nobody named its class."""
+        found = Answering.of(self._pipeline.comparison, self._classes, first, second)
+        if (
+            self._pipeline.labels is not None
+        ):  # without labels, scores alone are shown, and no figure tells whether they are right
+            check_score(self._pipeline, found.output)
+        return found
+
+
+def _why_no_figure(pipeline: Pipeline, name: str, found: Evaluated) -> str:
+    """Why the labels make no figure of this name, which is the AUC, the accuracy or the mean absolute error."""
+    if pipeline.labels is None:
+        return "no labels"
+    whole, scores = found.whole, found.whole.primary
+    if not whole.labelled:
+        return f"no {name}: {no_label(pipeline, f'{whole.events:,} events', found)}"
+    if scored := scores.positive.total + scores.negative.total:
+        which = "true" if scores.positive.total else "false"
+        return f"no {name}: the labels of all {scored:,} events with a score are {which}. The AUC needs both"
+    what = "a class" if pipeline.comparison.task == "multiclass" else "a score"
+    return f"no {name}: {whole.labelled:,} events have a label, but none of them has {what}"
 
 
 class _Predicted:

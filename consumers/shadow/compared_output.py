@@ -1,15 +1,17 @@
 """Checks that the models answer what `comparison.output` and `comparison.item` name, and says what is compared."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from millstream.consumers.errors import PlanError
+from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.shadow.compared_classes import compared_classes_of
 from millstream.inference.class_answers import MAX_PROBABILITIES, Classes, compared_classes
-from millstream.inference.errors import ModelRejected
+from millstream.inference.errors import ModelConfigError, ModelRejected, SourceUnavailable
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.interface import Tensors
 from millstream.inference.repository import ModelVersion
@@ -74,11 +76,30 @@ def check_compared_answers(pipeline: Pipeline, models: Sequence[ModelVersion], a
         if output is not None:
             _check_item(pipeline, models[0], output, answers[0])
     chosen = compared_output(section.output, events[0], events[-1], item=section.item)
-    if section.task == "regression":
-        _refuse_class_as_number(pipeline, models[0], chosen)
-    elif section.output is None:
-        _refuse_class(pipeline, models[0], chosen)
+    _refuse_unclear_score(pipeline, models[0], chosen)
     return _said(pipeline, chosen, events[0])
+
+
+def check_score(pipeline: Pipeline, chosen: str | None) -> None:
+    """Refuse the score of a class that nobody named, as `check_compared_answers` does, but by the primary's config.yaml alone.
+
+    Nothing is refused if that file can't be read here, because a model may be gone when its predictions are compared.
+
+    Args:
+        pipeline: with the comparison's options.
+        chosen: the compared output of predictions.
+
+    Raises:
+        PlanError: saying which output to name.
+    """
+    if pipeline.comparison.output is not None or pipeline.comparison.task == "multiclass":
+        return
+    if chosen is None or "." not in chosen:  # no class's name (`class_name`): spare the look at the repository
+        return
+    models = PipelineModels(pipeline)
+    with suppress(ModelConfigError, SourceUnavailable):
+        _refuse_unclear_score(pipeline, models.primary(), chosen)
+    models.release()
 
 
 def answers_to_blank_event(models: Sequence[ModelVersion]) -> list[Tensors]:
@@ -176,6 +197,13 @@ def _class_figures(classes: Classes, has_probabilities: bool) -> str:
     if not classes.probabilities:
         return f"the class. There are more than {MAX_PROBABILITIES} classes, so there is accuracy, but no log loss"
     return "the class, and the probability of each class"
+
+
+def _refuse_unclear_score(pipeline: Pipeline, model: ModelVersion, chosen: str | None) -> None:
+    if pipeline.comparison.task == "regression":
+        _refuse_class_as_number(pipeline, model, chosen)
+    elif pipeline.comparison.output is None:
+        _refuse_class(pipeline, model, chosen)
 
 
 def _refuse_class(pipeline: Pipeline, model: ModelVersion, chosen: str | None) -> None:

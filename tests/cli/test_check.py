@@ -69,6 +69,23 @@ def test_offsets_that_cannot_be_read_are_no_problem(
     assert said.out.splitlines()[-1] == "ok        a worker would start"
 
 
+@pytest.mark.parametrize(
+    ("sections", "noted"),
+    [
+        ({}, False),
+        ({"comparison": {"threshold": 0.2}}, True),
+        ({"comparison": {"threshold": 0.2}, "shadows": [{"version": 2}]}, False),
+        ({"comparison": {"threshold": 0.2}, "rollout": {"strategy": "manual"}}, False),
+    ],
+)
+def test_comparison_that_only_replays_and_reports_use_is_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], sections: dict[str, Any], noted: bool
+) -> None:
+    service = flights_service(tmp_path, NOWHERE, with_topics=False, **sections)
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    assert ("only `millstream replay` and `millstream report` use this section" in capsys.readouterr().out) is noted
+
+
 def test_shadow_is_listed_with_its_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     service = vector_service(tmp_path, NOWHERE, with_topics=False)
     shadow_that_takes("x")(tmp_path)

@@ -329,7 +329,7 @@ def test_diff_counts_the_events_whose_class_differs(
     document["model"]["trust"] = True
     Path(pipeline).write_text(yaml.safe_dump(document), encoding="utf-8")
     (label,) = [row for row in rows(capsys, "diff", pipeline, "1", "2", "--events", EVENTS) if row["what"] == "label"]
-    assert label["new"].endswith("(the class differs in 3 of 20 events)")
+    assert label["new"].endswith(" in the first event that differs (the class differs in 3 of 20 events)")
 
 
 ERROR = 'file "{a}\\b" is no\nmodel'

@@ -16,6 +16,7 @@ import pytest
 from millstream.consumers.cli.main import run as main
 from millstream.consumers.control.topic import open_reader, open_writer
 from millstream.consumers.demo.flights import LATER_MONTHS, departures, encode_events
+from millstream.consumers.replay.folder import About, ReplayFolder
 from millstream.consumers.rollout.routing import FieldOverride, route
 from millstream.consumers.schema_store import open_store
 from millstream.consumers.serving.rollout_router import texts_of
@@ -26,21 +27,22 @@ from millstream.schemas.predictions import PredictionEncoder
 from millstream.schemas.records import ROLLOUT_PREDICTION
 from millstream.schemas.table import Table
 from millstream.topics.local.child import start
+from tests.broker.choice import Broker
 from tests.broker.clients import create_topic, produce, read_all, wait_until
 from tests.comparison.scene import exact_auc
 from tests.consumers.control.topic_in_memory import started
 from tests.consumers.replay.row_models import row_models
 from tests.consumers.service import Service, flights_service, prediction_of
+from tests.inference.python_models import predicting
 from tests.pipeline.pipeline_files import SMALL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tests.broker.choice import Broker
-
 EVENTS = 3000
 BETTER, UNDECIDED = 0, 5
+NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
 TODAY = datetime.now(UTC).strftime("%Y-%m-%d")
 
 
@@ -249,4 +251,62 @@ def test_wrong_use_is_refused(
     with pytest.raises(SystemExit) as end:
         main(["replay", str(tmp_path), *options])
     assert end.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+PETS = "inputs: [{tensor: x, fields: [x], dtype: float32}]\noutputs: [{tensor: p, classes: [cat, dog]}]\n"
+
+
+def complete_replay(folder: Path, compared: str | None, **scored_by: object) -> list[str]:
+    """A complete replay of a model with the classes cat and dog, by no broker; returns the command that made it."""
+    folder.mkdir()
+    state = ReplayFolder(folder)
+    settings = {"output": None, "item": None, "classes": None} | scored_by
+    state.write_about(About("p", "m", 1, 0, 1000, None, compared, settings, "g", {}))
+    state.note_done()
+    span = ["--model", "1", "--from", "1970-01-01T00:00:00", "--to", "1970-01-01T00:00:01", "--state", str(folder)]
+    return ["replay", str(folder.parent), *span]
+
+
+def pets(folder: Path, **comparison: object) -> None:
+    """A pipeline with that model."""
+    flights_service(folder, NOWHERE, with_topics=False, model={"name": "m", "version": 1}, comparison=comparison)
+    predicting(folder / "models", "return {}", config=PETS)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "said"),
+    [
+        ({"output": "p.cat"}, {"output": "p.dog"}, "expected `output: p.cat`, as when the results in "),
+        ({"output": "p.cat"}, {"output": "p.dog"}, "found `output: p.dog`. Change it back, add --anew "),
+        ({"output": "p.cat"}, {}, "found no `output`."),
+        ({"output": "p", "item": 0}, {"output": "p", "item": 1}, "expected `item: 0`, as"),
+        (
+            {"classes": ["cat", "dog"]},
+            {"task": "multiclass", "classes": ["dog", "cat"]},
+            "expected `classes: cat, dog`, as",
+        ),
+        ({}, {"task": "multiclass"}, "expected no `classes`, as"),
+    ],
+)
+def test_complete_replay_with_scores_of_other_settings_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], then: dict[str, Any], now: dict[str, Any], said: str
+) -> None:
+    pets(tmp_path, **now)
+    assert main(complete_replay(tmp_path / "state", then.get("output"), **then)) == 1
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({}, "comparison.output: expected the output of the class that a label of 1 stands for, found none"),
+        ({"task": "regression"}, "comparison.task: expected `task: multiclass`, because "),
+    ],
+)
+def test_complete_replay_of_a_class_that_nobody_named_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], section: dict[str, Any], said: str
+) -> None:
+    pets(tmp_path, **section)
+    assert main(complete_replay(tmp_path / "state", "p.cat")) == 1
     assert said in capsys.readouterr().err

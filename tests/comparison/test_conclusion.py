@@ -46,7 +46,7 @@ def test_what_is_missing_is_said_with_what_to_do(tmp_path: Path, row: dict[str, 
     rows = [{**ROW, **NO_FIGURE, **row}]
     found = conclusion(pipeline, "version 2 (candidate)", rows, verdict(rows, "classification"))
     assert found.startswith("version 2 (candidate): not decided yet: ")
-    label = "true or false, or 1 or 0 (for classes, write `comparison: {task: multiclass}`)"
+    label = "true or false, or 1 or 0 (for classes, write `comparison: {task: multiclass}`; for numbers `{task: regression}`)"
     expected = said.replace("its `late` is", f"its `id` is an event's ID and its `late` is {label}")
     assert expected in found
 

@@ -45,7 +45,7 @@ def replayed_lines(one: Pipeline, factor: float, capsys: pytest.CaptureFixture[s
     scores, zeros = np.linspace(0, 1, 101), np.zeros(101)
     events = Columns(scores * factor, scores, zeros.astype(np.int8), zeros > 0, zeros, zeros, np.full(101, np.nan))
     evaluated = Evaluated({0: summarise(events, 0.5)}, answered=101, width=1)
-    about = About("p", "m", 2, 0, 1, None, None, "g", {})
+    about = About("p", "m", 2, 0, 1, None, None, {}, "g", {})
     for part in conclusion.lines(one, Compared(about, Progress(answered=101), evaluated, ("m 1",))):
         Console(width=1000).print(part)
     return capsys.readouterr().out

@@ -42,7 +42,6 @@ def test_pipeline_without_shadows_needs_no_topics_for_them(tmp_path: Path) -> No
         ),
         ("shadows: [{version: 2}]\ncomparison: {evaluations: small-comparisons}", "is also comparison.topic"),
         ("labels: {topic: events, schema: s, event_id: id, value: v}", "labels.topic: events is also input.topics"),
-        ("comparison: {window: 1m}", "comparison: nothing is compared without a shadow"),
         ("labels: {topic: outcomes}", "labels.event_id: this option is missing"),
         (
             "labels: {topic: outcomes, event_id: id, value: v}",
@@ -52,6 +51,10 @@ def test_pipeline_without_shadows_needs_no_topics_for_them(tmp_path: Path) -> No
 )
 def test_each_problem_is_named_with_its_place(tmp_path: Path, text: str, problem: str) -> None:
     assert any(problem in line for line in lines_of(tmp_path, f"{SHADOWS}{text}\n"))
+
+
+def test_comparison_may_stand_alone_for_replays_and_reports(tmp_path: Path) -> None:
+    assert load(tmp_path, f"{SHADOWS}comparison: {{task: regression}}\n").comparison.task == "regression"
 
 
 def test_same_version_of_another_model_is_no_conflict(tmp_path: Path) -> None:

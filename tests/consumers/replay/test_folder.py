@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 A, B = ("in", 0), ("in", 1)
-ABOUT = About("p", "m", 2, 0, 10, "out", "p", "group", {A: (5, 20), B: (0, 7)})
+ABOUT = About("p", "m", 2, 0, 10, "out", "p", {"output": "p"}, "group", {A: (5, 20), B: (0, 7)})
 
 
 def rows(*ids: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:

@@ -94,7 +94,7 @@ def test_override_by_a_float_of_32_bits_is_checked_as_workers_compare_it(
     monkeypatch.setattr(run, "RangeReader", lambda *_: Predictions(predicted(record)))
     request = Request(1, 0, len(IDS), None, None)
     replay = Replay(pipeline, request, answered(tmp_path / "state"), Late(0, 0, 0), LimitedRetry(1.0, print))
-    about = About(pipeline.name, "flights-delay", 1, 0, len(IDS), None, "late_probability", "g", {})
+    about = About(pipeline.name, "flights-delay", 1, 0, len(IDS), None, "late_probability", {}, "g", {})
     found = replay.compare(about, lambda *_: None).routing
     assert found is not None
     assert (found.checked, found.mismatches, found.examples) == (len(IDS), 0, [])
