@@ -218,13 +218,13 @@ class Source:
             # response makes it join at once.
             with suppress(KafkaException):
                 self._consumer.list_topics(self._subscription.topics[0], timeout=WAKE_TIMEOUT)
+        own = self._epochs.keys() - self.markers.new
         if not records:
-            own = self._epochs.keys() - self.markers.new
             self._fetch_check.look(own, self._paused)
             self._deleted.look(own, self._assignment.committed_now, self._confirmed)
             return None
         self._fetch_check.fetched()
-        self._deleted.fetched()
+        self._deleted.fetched(own, self._assignment.committed_now, self._confirmed)
         self._unreadable.passed(records.partitions)
         wall = time.time_ns() // 1_000_000
         if before is not self._epochs:
