@@ -23,7 +23,6 @@ pytestmark = pytest.mark.durable
 @pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
 def test_events_of_the_new_topic_are_all_predicted(kafka: Broker, tmp_path: Path, delivery: str) -> None:
     service = python_service(tmp_path, kafka, "return {'y': inputs['x'][:, 0]}", delivery=delivery)
-    (topic,) = service.inputs
     send(service, range(20))
     with Worker(service.file, "--until-idle") as worker:
         assert worker.wait() == 0
