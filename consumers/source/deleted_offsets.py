@@ -18,6 +18,8 @@ from millstream.consumers.source.forgotten_offsets import listed
 # Seconds without records until the broker is asked for the offsets, and between two questions.
 ASK_INTERVAL: Final = 5.0
 ANSWER_TIMEOUT: Final = 1.0  # seconds that the main thread waits for an answer
+# Seconds without records after which the first ones may be those of a new topic. The next commit would bring the old offset back.
+PAUSE: Final = 0.25
 
 
 class DeletedOffsets:
@@ -47,9 +49,11 @@ class DeletedOffsets:
         self._found: set[Partition] = set()  # had an offset when they were assigned
         self._missed: set[Partition] = set()  # had none at the last question
         self._next = 0.0
+        self._came = clock()  # when the last records came, or partitions
 
     def assigned(self, positions: Iterable[TopicPartition]) -> None:
         """Note what the broker has of partitions when they are assigned; a negative offset: none."""
+        self._came = self._clock()
         for position in positions:
             partition = position.topic, position.partition
             if position.offset >= 0:
@@ -57,9 +61,23 @@ class DeletedOffsets:
             else:
                 self._found.discard(partition)
 
-    def fetched(self) -> None:
-        """Note that records came."""
-        self._next = self._clock() + ASK_INTERVAL
+    def fetched(
+        self,
+        partitions: Collection[Partition],
+        committed: Callable[[], Collection[Partition]],
+        confirmed: Callable[[], Mapping[Partition, int]],
+    ) -> None:
+        """Note that records came, before anything of them is committed. Ask if none came for a while.
+
+        For the arguments and errors, see `look`.
+        """
+        now = self._clock()
+        came, self._came, self._next = self._came, now, now + ASK_INTERVAL
+        if now < came + PAUSE:
+            return
+        self._ask(partitions, committed, confirmed)
+        if self._missed:
+            self._ask(partitions, committed, confirmed)
 
     def look(
         self,
@@ -82,6 +100,14 @@ class DeletedOffsets:
         if self._clock() < self._next or self._health.broker_away is not None:
             return
         self._next = self._clock() + ASK_INTERVAL
+        self._ask(partitions, committed, confirmed)
+
+    def _ask(
+        self,
+        partitions: Collection[Partition],
+        committed: Callable[[], Collection[Partition]],
+        confirmed: Callable[[], Mapping[Partition, int]],
+    ) -> None:
         missed, before = self._without({*partitions} & {*self._found, *committed()}), self._missed
         self._missed = missed
         gone = missed & before

@@ -218,13 +218,13 @@ class Source:
             # response makes it join at once.
             with suppress(KafkaException):
                 self._consumer.list_topics(self._subscription.topics[0], timeout=WAKE_TIMEOUT)
+        own = self._epochs.keys() - self.markers.new
         if not records:
-            own = self._epochs.keys() - self.markers.new
             self._fetch_check.look(own, self._paused)
             self._deleted.look(own, self._assignment.committed_now, self._confirmed)
             return None
         self._fetch_check.fetched()
-        self._deleted.fetched()
+        self._deleted.fetched(own, self._assignment.committed_now, self._confirmed)
         self._unreadable.passed(records.partitions)
         wall = time.time_ns() // 1_000_000
         if before is not self._epochs:
@@ -279,11 +279,18 @@ class Source:
 
     @property
     def idle(self) -> bool:
-        """Whether the client has reached the end of every assigned partition at least once. Only with `until_idle`."""
+        """Whether the client has reached the end of every assigned partition at least once. Only with `until_idle`.
+
+        A partition that ends below the group's offset isn't read to its end: `lag` ends the worker, if that lasts.
+        """
         if not self._epochs:
             # A member's first assignment may be empty until the other members have given up partitions.
             return not self._is_joining
-        return self._epochs.keys() <= self._at_end
+        return self._epochs.keys() <= self._at_end and not any(map(self._is_past_end, self._epochs))
+
+    def _is_past_end(self, partition: Partition) -> bool:
+        _, high = self._consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)
+        return 0 <= high < self._begun(partition)
 
     @property
     def _is_joining(self) -> bool:
@@ -356,14 +363,17 @@ class Source:
         past: dict[Partition, tuple[int, int]] = {}
         for partition in self._epochs:
             low, high = self._consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)
-            begun = max(self.markers.start_offsets.get(partition, -1), self._assignment.committed_offset(partition))
-            done = delivered.get(partition, begun)
+            done = delivered.get(partition, self._begun(partition))
             if high >= 0 and done >= 0:
                 found[partition] = max(high - max(done, low), 0)
                 if done > high:
                     past[partition] = done, high
         self._past_end.note(past)
         return found
+
+    def _begun(self, partition: Partition) -> int:
+        """The last offset that is known to be committed; -1: none is."""
+        return max(self.markers.start_offsets.get(partition, -1), self._assignment.committed_offset(partition))
 
     def refuse_past_end(self) -> None:
         """Look why records below the start offsets came. The client resets to the beginning where a partition ends earlier.
@@ -379,8 +389,12 @@ class Source:
             for place in self._consumer.committed(asked, timeout=COMMITTED_TIMEOUT) if asked else []:
                 # The fetch that brought the records has also brought the end.
                 _, end = self._consumer.get_watermark_offsets(place, cached=True)
+                partition = place.topic, place.partition
+                seen = self._past_end.seen.get(partition, (-1, -1))
                 if place.error is None and 0 <= end < place.offset:
-                    past[place.topic, place.partition] = place.offset, end
+                    past[partition] = place.offset, end
+                elif place.error is None and seen[0] == place.offset:
+                    past[partition] = seen
         refuse_past_end(self._subscription.group, past)
 
     def undelivered(self, partitions: Sequence[Partition]) -> int:

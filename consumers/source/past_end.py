@@ -22,6 +22,8 @@ class PastEnd:
         """
         self._group = group
         self._since: dict[Partition, float] = {}
+        self.seen: dict[Partition, tuple[int, int]] = {}
+        """Partitions that have ended too early, as in `Past`. New events may have filled the gap since."""
 
     def note(self, past: Past) -> None:
         """Note the partitions that end too early now.
@@ -29,6 +31,7 @@ class PastEnd:
         Raises:
             OffsetsPastEnd: some have ended too early for `PATIENCE` seconds.
         """
+        self.seen |= past
         now = time.monotonic()
         self._since = {partition: self._since.get(partition, now) for partition in past}
         refuse_past_end(self._group, {p: past[p] for p, since in self._since.items() if now - since >= PATIENCE})
@@ -46,7 +49,8 @@ def refuse_past_end(group: str, past: Past) -> None:
         f"group's offset too high, the brokers lost records, or the topic was deleted and created anew. New events below "
         f"{offset} would not be predicted, so a worker ends there. Stop all workers. To read all that is there: "
         f"kafka-consumer-groups.sh --bootstrap-server ... --group {group} {_topic_options(past)} --reset-offsets --to-earliest "
-        f"--execute; with --to-latest, only what comes from now on. Then start the workers again."
+        f"--execute; with --to-latest, only what comes from now on. Without Kafka's tools: `millstream docs "
+        f"runbook#offsets-that-a-broker-has-lost` has a script. Then start the workers again."
     )
 
 

@@ -49,8 +49,8 @@ def test_reset_is_told_with_its_possible_causes(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.INFO, "kafka.consumer"):
         log.warning(
             "OFFSET [rdkafka#consumer-1] [thrd:main]: in [3]: offset reset (at offset 90 (leader epoch 0), broker 1) to offset "
-            "BEGINNING (leader epoch -1): fetch failed due to requested offset not available on the broker: Broker: Offset out of "
-            "range"
+            "BEGINNING (leader epoch -1): fetch failed due to requested offset not available on the broker: Broker: Offset out "
+            "of range"
         )
     [said] = caplog.messages
     assert said.startswith(

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from millstream.consumers.errors import ClusterChanged, OffsetsForgotten
 from millstream.consumers.observability.health import Health
-from millstream.consumers.source.deleted_offsets import ASK_INTERVAL, DeletedOffsets
+from millstream.consumers.source.deleted_offsets import ASK_INTERVAL, PAUSE, DeletedOffsets
 from tests.consumers.source.fake_consumer import FakeConsumer, failure
 
 if TYPE_CHECKING:
@@ -32,6 +32,11 @@ class Idle:
             cast("Consumer", self.consumer), self.health, "g", exactly_once=exactly_once, clock=lambda: self.now
         )
         self.offsets.assigned([TopicPartition(*A, 10), TopicPartition(*B, -1001)])
+
+    def came(self, after: float = 0.0) -> None:
+        """Records came after so many seconds."""
+        self.now += after
+        self.offsets.fetched([A, B], lambda: (), lambda: {A: 10})
 
     def look(self, *confirmed: Partition) -> None:
         self.now += ASK_INTERVAL
@@ -85,9 +90,30 @@ def test_one_answer_without_an_offset_or_none_at_all_is_no_sign() -> None:
         idle.look()
 
 
+@pytest.mark.parametrize(("exactly_once", "error"), [(False, ClusterChanged), (True, OffsetsForgotten)])
+def test_first_records_after_a_pause_are_not_taken_if_the_offset_is_gone(
+    exactly_once: bool, error: type[Exception]
+) -> None:
+    idle = Idle(exactly_once=exactly_once)
+    idle.came(PAUSE)
+    idle.consumer.committed_offsets.clear()
+    idle.came(0.9 * PAUSE)  # this worker is about to commit
+    with pytest.raises(error, match="created anew"):
+        idle.came(PAUSE)
+
+
+def test_first_records_after_a_pause_are_taken_if_the_broker_does_not_answer_or_has_the_offset() -> None:
+    idle = Idle()
+    idle.consumer.committed_offsets.clear()
+    idle.consumer.next_failures["committed"].append(failure(KafkaError._TIMED_OUT))
+    idle.came(PAUSE)
+    idle.consumer.committed_offsets = {A: (10, "")}
+    idle.came(PAUSE)
+
+
 def test_nothing_is_asked_while_records_come_or_no_broker_answers() -> None:
     idle = Idle()
-    idle.offsets.fetched()
+    idle.came()
     idle.now += ASK_INTERVAL / 2
     idle.offsets.look([A], list, dict)
     idle.health.broker_away = "away"

@@ -925,6 +925,19 @@ def test_offset_past_the_end_is_told_as_soon_as_records_below_it_came() -> None:
         reading.source.refuse_past_end()
 
 
+def test_offset_that_was_past_the_end_is_told_even_if_new_events_have_filled_the_gap() -> None:
+    reading = Reading({A: 10})
+    reading.consumer.committed_offsets[A] = (70, "")
+    reading.assigned(A)
+    reading.consumer.positions[A] = 0  # where the client resets to
+    reading.source.lag({})
+    reading.consumer.logs[A] = 100
+    with pytest.raises(
+        OffsetsPastEnd, match=r"group g is at offset 70 of in/0, but the partition ends at 10\. Somebody"
+    ):
+        reading.source.refuse_past_end()
+
+
 @pytest.mark.parametrize("offset", [10, -1001], ids=["there", "gone"])
 def test_records_below_an_offset_that_is_there_or_gone_are_no_reason_to_stay_away(offset: int) -> None:
     reading = Reading({A: 10})

@@ -8,12 +8,12 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks.load import vector_events
 from millstream.consumers.cli import main as cli
 from millstream.consumers.errors import NEEDS_CHANGE
-from tests.broker.clients import produce
+from tests.broker.clients import produce, wait_until
 from tests.consumers.processes import Worker
 from tests.consumers.service import vector_service
 
@@ -67,6 +67,42 @@ def test_worker_ends_with_what_to_do_and_is_not_restarted(kafka: Broker, tmp_pat
     assert "Traceback" not in run.log
     assert service.committed() == before
     assert len(service.predictions()) == EVENTS
+
+
+def service_past_empty_partitions(folder: Path, kafka: Broker, delivery: str) -> Service:
+    """A pipeline whose topic is empty, and whose offsets are 20."""
+    service = vector_service(folder, kafka, delivery=delivery)
+    with closing(Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": service.group})) as consumer:
+        places = [TopicPartition(service.inputs[0], number, 20) for number in range(4)]
+        consumer.commit(offsets=places, asynchronous=False)
+    return service
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_worker_is_not_idle_past_the_end_of_an_empty_topic(kafka: Broker, tmp_path: Path, delivery: str) -> None:
+    service = service_past_empty_partitions(tmp_path, kafka, delivery)
+    with Worker(service.file, "--until-idle") as worker:
+        assert worker.wait(120) == NEEDS_CHANGE
+        assert "but the partition ends at 0" in worker.log
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_events_that_fill_the_gap_under_a_worker_are_not_passed_by(
+    kafka: Broker, tmp_path: Path, delivery: str
+) -> None:
+    service = service_past_empty_partitions(tmp_path, kafka, delivery)
+    load = vector_events(EVENTS, seed=32)
+    with Run(service.file, "--workers", "1") as run:
+        wait_until(lambda: run.log.count("does not have offset 20") == 4, 60, "the client to go back")
+        wait_until(lambda: run.get("/ready")[0] == 200, 60, "the worker to be ready")
+        producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 500})  # all at once, in one batch
+        for value in load.values:
+            producer.produce(service.inputs[0], value, partition=1)
+        producer.flush()
+        assert run.wait(120) == NEEDS_CHANGE
+        assert "but the partition ends at 0" in run.log
+    assert set(service.committed().values()) == {20}
+    assert service.predictions() == []
 
 
 def test_lag_and_check_say_so(kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
