@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from millstream.consumers.decode.time_forms import written
+from millstream.consumers.decode.time_forms import read_as_time, written
 from millstream.inference.casts import Cast
 from millstream.inference.conversions import Conversion
 from millstream.inference.signature import Signature, TensorInput
@@ -13,8 +13,9 @@ from millstream.inference.vocabulary import Vocabulary
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.errors import BadPathError
 from millstream.schemas.lookup_columns import looked_up
+from millstream.schemas.packed import Packed
 from millstream.schemas.paths import Every, parse_path, place_of, text_of, value_at
-from millstream.schemas.times import likely_unit
+from millstream.schemas.times import likely_unit, parse_iso8601
 from millstream.schemas.wording import first_of, meant
 
 _MISMATCH = re.compile(r"(?P<path>.+?): expected (?P<expected>.+), found (?P<found>.+)")
@@ -202,22 +203,39 @@ def _form(found: str) -> Format | None:
 
 
 def _on_text(uses: Sequence[tuple[TensorInput, Conversion]], path: str, value: object) -> str:
-    """What to do about a text in place of a number that no option takes; empty: it is none, or some option does."""
-    is_number = any(entry.dtype != "string" and isinstance(use.converter, Cast | None) for entry, use in uses)
-    if not is_number or not isinstance(value, str) or _NUMBER.fullmatch(value.strip()):
+    """What to do about a text in place of a number that no cast takes; empty: it is none, or some cast does."""
+    dtypes = {entry.dtype for entry, use in uses if isinstance(use.converter, Cast | None)} - {"string"}
+    return _on_other_text(path, value, is_bool=dtypes == {"bool"}) if dtypes else ""
+
+
+def _on_other_text(path: str, value: object, *, is_bool: bool) -> str:
+    """As `_on_text`. The advice doesn't name the value, so that it is the same for all values of the field."""
+    if not isinstance(value, str) or _NUMBER.fullmatch(value.strip()) or value in ("true", "false"):
         return ""
     if _WITH_COMMA.fullmatch(value.strip()):
         return (
-            f"{path}: no option takes {value!r}, because numbers in texts are written as in JSON. Let the producer write them "
-            "with a point, such as 1.5, or read the field into a tensor of `string` for a model in Python "
+            f"{path}: no option takes numbers with a decimal comma, because numbers in texts are written as in JSON. Let the "
+            "producer write them with a point, such as 1.5, or read the field into a tensor of `string` for a model in Python "
             "(`millstream docs models#a-model-in-python`)."
         )
-    if value in ("true", "false"):
-        return ""
+    if is_bool:
+        return (
+            f"{path}: a tensor of bool takes only the texts true, false, 1 and 0. Let the producer send these, or null where it "
+            "knows neither, for `missing:` beside the field (`millstream docs models#missing-values`)."
+        )
+    if _is_time(value):
+        return f"{path}: {read_as_time(_key(path))} (`millstream docs models#times`)."
     return (
-        f"{path}: no option makes a number of {value!r:.60}. A `vocabulary` takes other texts, such as yes and no. Or let the "
-        "producer send null where it has no number, for `missing:` beside the field (`millstream docs models#missing-values`)."
+        f"{path}: no option makes a number of a text that isn't one. A `vocabulary` takes other texts, such as yes and no. Or "
+        "let the producer send null where it has no number, for `missing:` beside the field (`millstream docs "
+        "models#missing-values`)."
     )
+
+
+def _is_time(text: str) -> bool:
+    """Whether `time: iso8601` takes the text."""
+    _, fits = parse_iso8601(Packed.of([text.encode(errors="replace")]))
+    return bool(fits[0])
 
 
 def _value(path: str, event: object) -> object:
