@@ -37,7 +37,20 @@ _ONE_FORM = (
     "No mapping takes both. If all events have the other form, change `time`; otherwise let the producer send one "
     "(`millstream docs models#times`)."
 )
-_NO_ENTRY = "needs an entry of the vocabulary"
+_MISFIT = re.compile(
+    r"field `(?P<path>.+?)`(\[(?P<item>\d+)\])? is .+, but tensor `.+` needs (?P<expected>.+)", re.DOTALL
+)
+_CONVERSION = {
+    "an entry of the vocabulary": "vocabulary",
+    "a valid time with": "time",
+    "an Avro timestamp": "time",
+    "true, false": "bool",
+    "one of the texts true": "bool",
+    "text with": "number",
+    "a number, true": "number",
+    "a whole number": "number",
+}
+"""Beginning of what a conversion needs -> which conversion it is."""
 _SCHEMAS_DIFFER = (
     "The producer writes with a schema that the workers' schema can't read. `millstream docs registry#when-schemas-change` says "
     "for each change what to do. Once the workers read both schemas, replay the dead letters."
@@ -65,14 +78,32 @@ def advice_on(pipeline: Pipeline, signature: Signature | None, reason: str, erro
             f"{absent['path']}: {there}`missing:` beside the field replaces an absent or null value "
             "(`millstream docs models`)."
         )
-    if reason == "unfit" and error.endswith(_NO_ENTRY):
-        return (
-            "`unknown:` beside the `vocabulary` gives values without an entry an index of their own (`millstream docs "
-            "models#vocabularies`)."
-        )
+    if reason == "unfit" and (misfit := _MISFIT.fullmatch(error)):
+        return _on_misfit(misfit, event)
     if reason == "schema_incompatible":
         return _SCHEMAS_DIFFER
     return _on_type(pipeline, signature, reason, error, event)
+
+
+def _on_misfit(misfit: re.Match[str], event: object) -> str:
+    """What to do about a value that a conversion doesn't take; empty if the message says all. `misfit`: of `_MISFIT`."""
+    path = _of_items(misfit["path"])
+    match _beginning(_CONVERSION, misfit["expected"]):
+        case "vocabulary":
+            return (
+                f"{path}: if the model was trained with the value that the `vocabulary` lacks, add it there, in the order of the "
+                "training. Otherwise `unknown:` beside the `vocabulary` gives values without an entry an index of their own "
+                "(`millstream docs models#vocabularies`)."
+            )
+        case "time":
+            return (
+                f"{path}: `time` reads texts in ISO 8601 only, such as 2026-01-31T09:30:00Z. Let the producer send these, or "
+                "null where it has no time, for `missing:` beside the field (`millstream docs models#times`)."
+            )
+        case "bool" | "number" as kind:
+            value = _value(misfit["path"].replace("[]", f"[{misfit['item'] or 0}]"), event)
+            return _on_other_text(path, value, is_bool=kind == "bool")
+    return ""
 
 
 def _fields_there(path: str, event: object, place_of_name: str, item: int = 0) -> str:

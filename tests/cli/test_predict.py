@@ -642,6 +642,62 @@ def test_texts_that_are_no_numbers_get_one_advice_per_field(tmp_path: Path, caps
     assert capsys.readouterr().err.count("undecodable: x: no option ") == 2
 
 
+@pytest.mark.parametrize(
+    ("dtype", "options", "values", "advice"),
+    [
+        ("float32", "type: any", ["12,50", "1,5"], "no option takes numbers with a decimal comma"),
+        ("int64", "type: text", ["12,50"], "no option takes numbers with a decimal comma"),
+        (
+            "float32",
+            "type: any",
+            ["yes", "no"],
+            "no option makes a number of a text that isn't one. A `vocabulary` takes",
+        ),
+        ("int64", "type: any", ["yes"], "no option makes a number of a text that isn't one. A `vocabulary` takes"),
+        ("bool", "type: any", ["yes", "no"], "a tensor of bool takes only the texts true, false, 1 and 0."),
+        ("bool", "type: text", ["yes"], "a tensor of bool takes only the texts true, false, 1 and 0."),
+        (
+            "float32",
+            "type: text",
+            ["2026-11-01T00:32:34Z", "2026-11-01"],
+            "`time: iso8601` beside the field, without `type`, makes a number of a time",
+        ),
+        (
+            "float32",
+            "time: iso8601",
+            ["01.11.2026 12:00", "soon"],
+            "`time` reads texts in ISO 8601 only, such as 2026-01-31T09:30:00Z. Let the producer send these",
+        ),
+        ("float32", "as: hour", ["soon"], "`time` reads texts in ISO 8601 only"),
+        (
+            "int64",
+            "vocabulary: [web, app]",
+            ["telex", "fax"],
+            "if the model was trained with the value that the `vocabulary`",
+        ),
+    ],
+)
+@pytest.mark.parametrize("is_list", [False, True], ids=["single", "item"])
+def test_value_that_a_conversion_does_not_take_gets_one_advice_per_field(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    dtype: str,
+    options: str,
+    values: list[str],
+    advice: str,
+    is_list: bool,
+) -> None:
+    config, events, file = reading_one(tmp_path, FIELD, [{"x": [value] if is_list else value} for value in values])
+    mapping = config.read_text().replace("float64", dtype).replace("field: x", f"field: x, {options}")
+    if is_list:
+        mapping = mapping.replace(f"fields: [{{field: x, {options}}}]", f"field: 'x[]', {options}")
+    config.write_text(mapping)
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    said = capsys.readouterr().err
+    assert said.count(f"unfit: {'x[]' if is_list else 'x'}: {advice}") == 1
+    assert said.count("unfit: ") == 1
+
+
 @pytest.mark.parametrize("path", ["x[][0]", "x[0][]"])
 def test_lists_in_the_list_of_an_array_field_are_told_with_the_paths_that_take_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], path: str
