@@ -1641,7 +1641,51 @@ def test_items_of_other_types_than_most_are_told(tmp_path: Path) -> None:
     file = model(tmp_path / "m.onnx", [("price", TensorProto.FLOAT, [3])])
     assert cli.run(["init", str(folder), "--model", str(file), "--sample", str(write_events(tmp_path, events))]) == 0
     config = (folder / "models/mixed/1/config.yaml").read_text()
-    assert "6 of 18 values are number, the others text: these events become dead letters (`undecodable`)" in config
+    assert "6 of 18 values are number, the others text: `type: any` takes all of them" in config
+    assert cli.run(["predict", str(folder), str(folder / "events.jsonl")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values", "types"),
+    [
+        ("FLOAT", [1.5, 2, "3.5", 4, "5"], "2 of 5 values are text, the others number"),
+        ("FLOAT", ["1.5", "2.5", 3, 4.5, "5"], "2 of 5 values are number, the others text"),
+        ("FLOAT", [True, False, True, 0, "1"], "2 of 5 values are number or text, the others bool"),
+        ("FLOAT", [1, 2, "3", "4"], "its values are of several types, and none is that of most"),
+        ("INT64", [1, 2, 3, "4", False], "2 of 5 values are bool or text, the others int"),
+        ("BOOL", [True, False, True, 0, "true"], "2 of 5 values are number or text, the others bool"),
+        ("STRING", ["1", "2", "3", 4, 5.5], "2 of 5 values are number, the others text"),
+    ],
+)
+def test_values_of_several_types_that_type_any_takes_get_it_at_once(
+    tmp_path: Path, dtype: str, values: list[object], types: str
+) -> None:
+    folder = tmp_path / "paid"
+    file = model(tmp_path / "m.onnx", [("amount", getattr(TensorProto, dtype), [1])])
+    own = write_events(tmp_path, [{"amount": value} for value in values])
+    _, config = made(folder, "--model", file, "--sample", own)
+    assert config["inputs"][0]["fields"] == [{"field": "amount", "type": "any"}]
+    assert f"{types}: `type: any` takes all of them" in (folder / "models/paid/1/config.yaml").read_text()
+    assert cli.run(["predict", str(folder), str(folder / "events.jsonl")]) == 0
+
+
+def test_values_that_type_any_does_not_take_are_told_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "paid"
+    file = model(tmp_path / "m.onnx", [("amount", TensorProto.FLOAT, [1])])
+    own = write_events(tmp_path, [{"amount": value} for value in (1.5, 2, 3, 4, "5", "12,50")])
+    made(folder, "--model", file, "--sample", own)
+    config = (folder / "models/paid/1/config.yaml").read_text()
+    assert "{field: amount, type: any}" in config
+    assert (
+        "`type: any` takes all of them but 1, such as '12,50'; events with these become dead letters (`unfit`)"
+        in config
+    )
+    capsys.readouterr()
+    assert cli.run(["predict", str(folder), str(folder / "events.jsonl"), "--json"]) == 1
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line.get("reason") for line in lines] == [*[None] * 5, "unfit"]
 
 
 def test_vocabulary_for_values_of_several_types_has_their_texts_in_json(tmp_path: Path) -> None:
