@@ -191,7 +191,8 @@ class Found:
         if time := self.time_format or ("iso8601" if self._text_form()[0] == "iso8601" else None):
             return f"{{field: {self.first_item if self.is_list else self.path}, time: {time}, as: hour}}"
         if self.is_numeric_text:
-            return f"{{field: {self.first_item}, type: text}}"
+            type_ = "text" if self.refused_by_any("number") is None else "any"
+            return f"{{field: {self.first_item}, type: {type_}}}"
         if self.kind == "text" and not self.is_prose:
             return self.as_category if self.varies and (self.shows_vocabulary or self.is_code) else ""
         return f"{{field: {self.first_item}}}" if self.is_list and self.events else ""

@@ -1688,6 +1688,25 @@ def test_values_that_type_any_does_not_take_are_told_beside_it(
     assert [line.get("reason") for line in lines] == [*[None] * 5, "unfit"]
 
 
+def test_unused_fields_of_several_types_are_told_with_the_type_that_takes_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    risks = [1, 2, "3", 4, "5"]
+    notes = [1, 2, "low", 4, "high"]
+    codes = ["1.5", "2.5", 3, "4", "5"]
+    flags = [True, False, True, "1", 0]
+    fields = zip(risks, notes, codes, flags, strict=True)
+    events = [{"risk": risk, "note": note, "code": code, "flag": flag} for risk, note, code, flag in fields]
+    unsure(tmp_path, [("X", TensorProto.FLOAT, [1])], events)
+    said = capsys.readouterr().out
+    assert '- risk: 2 of 5 values are text, the others int; as a feature: {field: "risk", type: any}\n' in said
+    assert '- note: 2 of 5 values are text, the others int; for the others as a feature: {field: "note"}\n' in said
+    assert '- code: text with numbers; as a feature: {field: "code", type: any}\n' in said
+    assert (
+        '- flag: 2 of 5 values are number or text, the others bool; as a feature: {field: "flag", type: any}\n' in said
+    )
+
+
 def test_vocabulary_for_values_of_several_types_has_their_texts_in_json(tmp_path: Path) -> None:
     events = [{"paid": value} for value in (True, False, 2, 3, "true", "yes")]
     config = unsure(tmp_path, [("paid", TensorProto.INT64, [1])], events)
