@@ -1646,6 +1646,24 @@ def test_items_of_other_types_than_most_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("content", "call"),
+    [
+        ("id;amount\n1;2,5\n", "read_csv(FILE, sep=';', decimal=',').to_json("),
+        ("\ufeffid;amount\n1;2,5\n", "read_csv(FILE, sep=';', decimal=',').to_json("),
+        ("id,amount\n1,2.5\n", "read_csv(FILE).to_json("),
+        ('id,"a;b"\n1,2.5\n', "read_csv(FILE).to_json("),
+    ],
+)
+def test_csv_in_place_of_json_is_told_with_the_options_that_read_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, call: str
+) -> None:
+    file = model(tmp_path / "m.onnx", [("amount", TensorProto.FLOAT, [1])])
+    (tmp_path / "events.csv").write_text(content)
+    assert cli.run(["init", str(tmp_path / "new"), "--model", str(file), "--sample", str(tmp_path / "events.csv")]) == 1
+    assert call in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("dtype", "values", "types"),
     [
         ("FLOAT", [1.5, 2, "3.5", 4, "5"], "2 of 5 values are text, the others number"),
