@@ -26,7 +26,8 @@ def _field(value: object) -> object:
 
 def _single(value: object) -> object:
     if not isinstance(value, str | int | float):
-        raise ValueError(f"expected reject, nan or a value of the tensor, found {shown(value)}")
+        found = "null or no value" if value is None else shown(value)
+        raise ValueError(f"expected reject, nan or a value of the tensor, found {found}")
     return value
 
 
@@ -43,8 +44,8 @@ def _pad(value: object, info: ValidationInfo) -> object:
 def _unknown(value: object) -> object:
     if value == "missing" or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    instead = " For NaN, write `unknown: missing` and `missing: nan`." if str(value).lower() in {"nan", ".nan"} else ""
-    raise ValueError(f"expected the index of other values, or missing, found {shown(value)}.{instead}")
+    instead = ". For NaN, write `unknown: missing` and `missing: nan`" if str(value).lower() in {"nan", ".nan"} else ""
+    raise ValueError(f"expected the index of other values, or missing, found {shown(value)}{instead}")
 
 
 def _entries(value: object) -> object:

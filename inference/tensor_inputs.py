@@ -20,7 +20,7 @@ from millstream.schemas.wording import shown
 Place = Callable[..., str]
 """Returns the place of an option, given keys and numbers of list items, for the beginning of a message."""
 
-_CAST_TO: dict[str, EventType] = {
+CAST_TO: dict[str, EventType] = {
     **dict.fromkeys(FLOATS, "number"),
     **dict.fromkeys(("int32", "int64"), "int"),
     "bool": "boolean",
@@ -147,7 +147,7 @@ def _cast(dtype: str, of: EventType, place: str) -> Converter:
         raise ModelConfigError(
             f"{place}: expected text or any for a tensor of type string, found {of}. Use a `vocabulary`, or another dtype."
         )
-    return Cast(of, _CAST_TO[dtype])
+    return Cast(of, CAST_TO[dtype])
 
 
 def _time(dtype: str, options: FieldOptions, place: Place) -> Converter:

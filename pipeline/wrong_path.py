@@ -31,7 +31,7 @@ def advice_on_missing(path: Path) -> str:
         return f"Did you mean `{missing.with_name(close[0])}`?"
     named = sorted(entry for entry in beside if entry.suffix in _YAML)
     if missing.name != PIPELINE_FILE or not named:
-        return _CHECK
+        return _near(path) or _CHECK
     if files := [entry.name for entry in named if file_kind(entry) is not FileKind.CONFIG]:
         return f"The folder has {', '.join(files[:_MAX_LISTED])}: name the file in place of the folder."
     return f"The folder has {FileKind.CONFIG}. {_pipeline_for(path)}"
@@ -59,8 +59,13 @@ def _advice(path: Path, kind: FileKind) -> str:
 
 
 def _pipeline_for(path: Path) -> str:
-    """The pipeline to name in place of this path: the one whose folder it is in, if there is one."""
+    """The pipeline to name in place of this path."""
+    return _near(path) or f"Name the pipeline's folder, or its {PIPELINE_FILE}."
+
+
+def _near(path: Path) -> str:
+    """A question after the pipeline whose folder the path is in; empty: there is none."""
     for folder in path.absolute().parents[:_MAX_ABOVE]:
         if file_kind(folder / PIPELINE_FILE) is FileKind.PIPELINE:
             return f"Did you mean `{folder if path.is_absolute() else Path(relpath(folder))}`?"
-    return f"Name the pipeline's folder, or its {PIPELINE_FILE}."
+    return ""

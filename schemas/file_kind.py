@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MODEL_ENDINGS = {".onnx", ".pt2", ".pt", ".py", ".pkl", ".pickle", ".joblib", ".pth", ".safetensors", ".keras", ".cbm"}
+_OF_PIPELINE = {"name", "input", "output", "model", "models"}
+"""Keys of a pipeline file. An event has hardly more than one of them."""
 _YAML = {".yaml", ".yml"}
 
 
@@ -21,7 +23,7 @@ class FileKind(StrEnum):
     PIPELINE = "a pipeline file"
     CONFIG = "the config.yaml of a model"
     MODEL = "a model"
-    EVENTS = "events as JSON lines"
+    EVENTS = "events as JSON"
 
 
 def file_kind(path: Path) -> FileKind | None:
@@ -36,7 +38,8 @@ def file_kind(path: Path) -> FileKind | None:
     except OSError:
         return None
     if path.suffix not in _YAML and (event := _first_object(head)) is not None:
-        return settings_kind(event) or FileKind.EVENTS  # settings may be JSON, which is YAML
+        # Settings may be JSON, which is YAML.
+        return settings_kind(event) or (None if len(event.keys() & _OF_PIPELINE) > 1 else FileKind.EVENTS)
     try:
         root = composed(decoded(head))
         return None if root is None else settings_kind(NodeReader().read(root))
@@ -60,10 +63,10 @@ def settings_kind(settings: object) -> FileKind | None:
 
 
 def _first_object(text: bytes) -> dict[str, object] | None:
-    """The JSON object on the first line that isn't blank; None: there is none."""
-    line = text.lstrip().partition(b"\n")[0]
+    """The JSON object with which the text begins, or the first one of its list; None: there is none."""
     try:
-        row = json.loads(line)
+        value, _ = json.JSONDecoder().raw_decode(text.decode(errors="replace").lstrip())
     except (ValueError, RecursionError):
         return None
-    return row if isinstance(row, dict) else None
+    first = value[0] if isinstance(value, list) and value else value
+    return first if isinstance(first, dict) else None

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from millstream.consumers.decode.time_forms import written
+from millstream.consumers.decode.time_forms import read_as_time, written
 from millstream.inference.casts import Cast
 from millstream.inference.conversions import Conversion
 from millstream.inference.signature import Signature, TensorInput
@@ -13,8 +13,9 @@ from millstream.inference.vocabulary import Vocabulary
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.errors import BadPathError
 from millstream.schemas.lookup_columns import looked_up
+from millstream.schemas.packed import Packed
 from millstream.schemas.paths import Every, parse_path, place_of, text_of, value_at
-from millstream.schemas.times import likely_unit
+from millstream.schemas.times import likely_unit, parse_iso8601
 from millstream.schemas.wording import first_of, meant
 
 _MISMATCH = re.compile(r"(?P<path>.+?): expected (?P<expected>.+), found (?P<found>.+)")
@@ -36,7 +37,20 @@ _ONE_FORM = (
     "No mapping takes both. If all events have the other form, change `time`; otherwise let the producer send one "
     "(`millstream docs models#times`)."
 )
-_NO_ENTRY = "needs an entry of the vocabulary"
+_MISFIT = re.compile(
+    r"field `(?P<path>.+?)`(\[(?P<item>\d+)\])? is .+, but tensor `.+` needs (?P<expected>.+)", re.DOTALL
+)
+_CONVERSION = {
+    "an entry of the vocabulary": "vocabulary",
+    "a valid time with": "time",
+    "an Avro timestamp": "time",
+    "true, false": "bool",
+    "one of the texts true": "bool",
+    "text with": "number",
+    "a number, true": "number",
+    "a whole number": "number",
+}
+"""Beginning of what a conversion needs -> which conversion it is."""
 _SCHEMAS_DIFFER = (
     "The producer writes with a schema that the workers' schema can't read. `millstream docs registry#when-schemas-change` says "
     "for each change what to do. Once the workers read both schemas, replay the dead letters."
@@ -64,14 +78,32 @@ def advice_on(pipeline: Pipeline, signature: Signature | None, reason: str, erro
             f"{absent['path']}: {there}`missing:` beside the field replaces an absent or null value "
             "(`millstream docs models`)."
         )
-    if reason == "unfit" and error.endswith(_NO_ENTRY):
-        return (
-            "`unknown:` beside the `vocabulary` gives values without an entry an index of their own (`millstream docs "
-            "models#vocabularies`)."
-        )
+    if reason == "unfit" and (misfit := _MISFIT.fullmatch(error)):
+        return _on_misfit(misfit, event)
     if reason == "schema_incompatible":
         return _SCHEMAS_DIFFER
     return _on_type(pipeline, signature, reason, error, event)
+
+
+def _on_misfit(misfit: re.Match[str], event: object) -> str:
+    """What to do about a value that a conversion doesn't take; empty if the message says all. `misfit`: of `_MISFIT`."""
+    path = _of_items(misfit["path"])
+    match _beginning(_CONVERSION, misfit["expected"]):
+        case "vocabulary":
+            return (
+                f"{path}: if the model was trained with the value that the `vocabulary` lacks, add it there, in the order of the "
+                "training. Otherwise `unknown:` beside the `vocabulary` gives values without an entry an index of their own "
+                "(`millstream docs models#vocabularies`)."
+            )
+        case "time":
+            return (
+                f"{path}: `time` reads texts in ISO 8601 only, such as 2026-01-31T09:30:00Z. Let the producer send these, or "
+                "null where it has no time, for `missing:` beside the field (`millstream docs models#times`)."
+            )
+        case "bool" | "number" as kind:
+            value = _value(misfit["path"].replace("[]", f"[{misfit['item'] or 0}]"), event)
+            return _on_other_text(path, value, is_bool=kind == "bool")
+    return ""
 
 
 def _fields_there(path: str, event: object, place_of_name: str, item: int = 0) -> str:
@@ -202,22 +234,39 @@ def _form(found: str) -> Format | None:
 
 
 def _on_text(uses: Sequence[tuple[TensorInput, Conversion]], path: str, value: object) -> str:
-    """What to do about a text in place of a number that no option takes; empty: it is none, or some option does."""
-    is_number = any(entry.dtype != "string" and isinstance(use.converter, Cast | None) for entry, use in uses)
-    if not is_number or not isinstance(value, str) or _NUMBER.fullmatch(value.strip()):
+    """What to do about a text in place of a number that no cast takes; empty: it is none, or some cast does."""
+    dtypes = {entry.dtype for entry, use in uses if isinstance(use.converter, Cast | None)} - {"string"}
+    return _on_other_text(path, value, is_bool=dtypes == {"bool"}) if dtypes else ""
+
+
+def _on_other_text(path: str, value: object, *, is_bool: bool) -> str:
+    """As `_on_text`. The advice doesn't name the value, so that it is the same for all values of the field."""
+    if not isinstance(value, str) or _NUMBER.fullmatch(value.strip()) or value in ("true", "false"):
         return ""
     if _WITH_COMMA.fullmatch(value.strip()):
         return (
-            f"{path}: no option takes {value!r}, because numbers in texts are written as in JSON. Let the producer write them "
-            "with a point, such as 1.5, or read the field into a tensor of `string` for a model in Python "
+            f"{path}: no option takes numbers with a decimal comma, because numbers in texts are written as in JSON. Let the "
+            "producer write them with a point, such as 1.5, or read the field into a tensor of `string` for a model in Python "
             "(`millstream docs models#a-model-in-python`)."
         )
-    if value in ("true", "false"):
-        return ""
+    if is_bool:
+        return (
+            f"{path}: a tensor of bool takes only the texts true, false, 1 and 0. Let the producer send these, or null where it "
+            "knows neither, for `missing:` beside the field (`millstream docs models#missing-values`)."
+        )
+    if _is_time(value):
+        return f"{path}: {read_as_time(_key(path))} (`millstream docs models#times`)."
     return (
-        f"{path}: no option makes a number of {value!r:.60}. A `vocabulary` takes other texts, such as yes and no. Or let the "
-        "producer send null where it has no number, for `missing:` beside the field (`millstream docs models#missing-values`)."
+        f"{path}: no option makes a number of a text that isn't one. A `vocabulary` takes other texts, such as yes and no. Or "
+        "let the producer send null where it has no number, for `missing:` beside the field (`millstream docs "
+        "models#missing-values`)."
     )
+
+
+def _is_time(text: str) -> bool:
+    """Whether `time: iso8601` takes the text."""
+    _, fits = parse_iso8601(Packed.of([text.encode(errors="replace")]))
+    return bool(fits[0])
 
 
 def _value(path: str, event: object) -> object:

@@ -76,6 +76,8 @@ def events_of_file(
     good = block.good.tolist()
     tensors, outputs, kept, faults = answered(plan, plan.executor, block.tensors, seconds) if good else ({}, {}, [], {})
     refused += [f"{places[good[row]]}: {why}" for row, why in faults.items()]
+    if not values and not refused:
+        raise WorkerError(f"{name}: expected events, found none. Put some of your events there.")
     if not kept:
         why = f" The first reason: {refused[0]}" if refused else ""
         raise WorkerError(f"{name}: expected events that get a prediction, found {len(refused):,} others.{why}")

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from millstream.consumers.cli.event_file import json_lines, json_row, opened, place
@@ -14,6 +15,7 @@ from millstream.topics.errors import TopicError
 from millstream.topics.records import ReadRecord, RecordReader
 
 SAMPLE_SECONDS = 15.0  # most time to wait for the events of a topic
+_MAX_HEADER = 100_000  # characters of a CSV file's header line that are read
 QUIET_SECONDS = 2.0  # without further records, after which no more are expected
 
 
@@ -46,7 +48,8 @@ def of_file(name: str, limit: int) -> Sample:
     if name.lower().endswith(".csv"):
         raise WorkerError(
             f"{place(name)}: expected events as JSON, one object per line, found a CSV file, whose values have no types. Convert "
-            f"it, for example with pandas: read_csv(FILE).to_json('events.jsonl', orient='records', lines=True)."
+            f"it, for example with pandas: read_csv(FILE{_csv_options(Path(name))}).to_json('events.jsonl', orient='records', "
+            "lines=True)."
         )
     sample = Sample(limit)
     with opened(name) as file:
@@ -60,6 +63,16 @@ def of_file(name: str, limit: int) -> Sample:
             or f"{place(name)}: expected events, one JSON object per line, found none. Put some of your events there."
         )
     return sample
+
+
+def _csv_options(path: Path) -> str:
+    """What pandas needs to read the file; empty: only its name, or the file can't be read."""
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
+            header = file.readline(_MAX_HEADER)
+    except OSError:
+        return ""
+    return ", sep=';', decimal=','" if ";" in header and "," not in header else ""
 
 
 def of_topic(topic: str, limit: int) -> Sample:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from millstream.consumers.decode.lookup_keys import key_fields, used_lookups
 from millstream.consumers.decode.named_fields import included_at, override_fields
-from millstream.consumers.decode.time_forms import written
+from millstream.consumers.decode.time_forms import read_as_time, written
 from millstream.consumers.errors import PlanError
 from millstream.inference.casts import LEAVES, WORDS, Cast
 from millstream.inference.repository import ModelVersion
@@ -210,7 +210,11 @@ class PathTypes:
         """The message about an option that needs a type which contradicts another use of the path."""
         uses = [use for use in self._uses if use.path == path]
         other = next(use for use in uses if both_take(use.type, wanted) is None)
-        advice = self._one_form(option, path, uses) or "Let one of them read another field."
+        advice = (
+            self._one_form(option, path, uses)
+            or self._time_of_mapping(option, path, wanted, uses)
+            or "Let one of them read another field."
+        )
         if option[:2] == ("output", "include") and all(use.takes_cast or both_take(use.type, "mixed") for use in uses):
             advice = f"Write `{_key(path)}: {_STATED[other.type]}` here."
             if other.type != "mixed":
@@ -241,6 +245,15 @@ class PathTypes:
             f"All of them must read a time in one form. If the events have text, write {text}. If they have numbers, such as "
             f"milliseconds, write {number}."
         )
+
+    def _time_of_mapping(self, option: Loc, path: str, wanted: str, uses: Sequence[_Use]) -> str:
+        """How the mapping reads a field of times as text, as the event time does; empty: another use is in the way."""
+        of_tensors = [use for use in uses if both_take(use.type, wanted) is None]
+        if option != _EVENT_TIME or wanted != "string" or {use.type for use in of_tensors} - {"int64", "float64"}:
+            return ""
+        if not all(use.takes_cast for use in of_tensors):
+            return ""
+        return f"For tensors, {read_as_time(_key(path))}, in config.yaml (`millstream docs models#times`)."
 
 
 def _key(path: str) -> str:

@@ -19,3 +19,11 @@ def written(form: Format, *, as_event_time: bool, in_mapping: bool, included_as:
         options.append(f"`{included_as}: {'text' if form == 'iso8601' else 'number'}` under `output.include`")
     *others, last = options
     return f"{', '.join(others)} and {last}" if others else last
+
+
+def read_as_time(field: str) -> str:
+    """How a mapping makes a number of a field of times as text. `field`: as in YAML."""
+    return (
+        "`time: iso8601` beside the field, without `type`, makes a number of a time, such as its hour: "
+        f"`{{field: {field}, time: iso8601, as: hour}}`"
+    )

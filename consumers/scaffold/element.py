@@ -1,6 +1,6 @@
 """Guesses how a field of the events fills one element of a tensor, and says what speaks against it. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from millstream.consumers.scaffold.guesses import FieldGuess
 from millstream.consumers.scaffold.survey import Found
 from millstream.inference.mapping import PLACEHOLDER
+from millstream.inference.tensor_inputs import CAST_TO
 from millstream.schemas.wording import counted
 
 MISSING = {"float16": "nan", "float32": "nan", "float64": "nan", "int32": 0, "int64": 0, "bool": False, "string": ""}
@@ -59,7 +60,7 @@ def _why_open(one: Found, dtype: str, events: int) -> str:
             f"{path} has the input's name, but no event has a value there: write {{field: {one.first_item}, missing: VALUE}} "
             "with the value that the training had there, or name another field"
         )
-    if one.kind == "mixed" and dtype != "string":
+    if one.kind == "mixed" and dtype != "string" and one.refused_by_any(CAST_TO[dtype]) != []:
         return (
             f"{path} has values of several types, and none is that of most: write {{field: {one.first_item}, type: any}} for "
             f"numbers and texts of numbers{'' if dtype == 'bool' else f', or {one.as_category}'}"
@@ -98,8 +99,10 @@ def lacking(one: Found, missing: object, events: int) -> str:
 
 def type_of(one: Found, dtype: str) -> dict[str, Any]:
     """The option `type` that casts the values to the tensor's type; empty if they need no cast."""
+    if one.refused_by_any(CAST_TO[dtype]) is not None or (dtype == "string" and one.kind != "text"):
+        return {"type": "any"}
     if dtype == "string":
-        return {} if one.kind == "text" else {"type": "any"}
+        return {}
     if one.is_numeric_text or (one.kind == "text" and dtype == "bool"):
         return {"type": "text"}
     if one.kind == "bool" and dtype != "bool":
@@ -124,6 +127,8 @@ def doubts(one: Found, dtype: str, *, is_category: bool) -> Iterator[str]:
         yield from _no_entries(one)
     elif [*one.differing] == ["large"] and dtype.startswith("float"):
         pass  # doubles hold them, nearly
+    elif (refused := one.refused_by_any(CAST_TO[dtype])) is not None:
+        yield _taken_by_any(one, refused)
     elif one.differing:
         yield differing_times(one) if dtype != "string" and one.time_format == "iso8601" else differing(one)
     if dtype != "string":
@@ -158,7 +163,7 @@ def malformed(one: Found) -> Iterator[str]:
 def differing(one: Found) -> str:
     """How many values have another type than most, and what becomes of their events."""
     return (
-        f"{_others(one)}, unless `type: any` stands beside the field, which takes numbers and texts of numbers; beside a "
+        f"{_rejected(one)}, unless `type: any` stands beside the field, which takes numbers and texts of numbers; beside a "
         "`vocabulary`, it takes any"
     )
 
@@ -178,14 +183,28 @@ def _no_entries(one: Found) -> Iterator[str]:
 def differing_times(one: Found) -> str:
     """The same for a field that is read as a time."""
     return (
-        f"{_others(one)}; a time has one form in all events, and no option takes both: let the producer send one form "
+        f"{_rejected(one)}; a time has one form in all events, and no option takes both: let the producer send one form "
         "(`millstream docs models#times`)"
     )
 
 
-def _others(one: Found) -> str:
-    count, others = sum(one.differing.values()), " or ".join(_KINDS.get(kind, kind) for kind in sorted(one.differing))
+def _rejected(one: Found) -> str:
+    return f"{others(one)}: these events become dead letters (`undecodable`)"
+
+
+def others(one: Found) -> str:
+    """How many values have another type than most, and which."""
+    count, kinds = sum(one.differing.values()), " or ".join(_KINDS.get(kind, kind) for kind in sorted(one.differing))
+    return f"{count} of {one.kinds.total()} values are {kinds}, the others {one.kind}"
+
+
+def _taken_by_any(one: Found, refused: Sequence[Any]) -> str:
+    """Why the field has `type: any`. `refused`: values that it doesn't take."""
+    found = others(one) if one.differing else "its values are of several types, and none is that of most"
+    if not refused:
+        return f"{found}: `type: any` takes all of them"
+    count = sum(one.distinct[value] for value in refused)
     return (
-        f"{count} of {one.kinds.total()} values are {others}, the others {one.kind}: these events become dead letters "
-        "(`undecodable`)"
+        f"{found}: `type: any` takes all of them but {count}, such as {refused[0]!r:.60}; events with these become dead letters "
+        "(`unfit`)"
     )

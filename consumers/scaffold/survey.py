@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from millstream.consumers.scaffold.quoting import quoted
-from millstream.inference.casts import Cast
+from millstream.inference.casts import Cast, EventType
 from millstream.inference.conversions import as_texts
 from millstream.schemas.arrays import Mask
 from millstream.schemas.column import column_of
@@ -68,6 +68,21 @@ class Found:
         """The different values of the type `kind`, up to MAX_DISTINCT."""
         own = {"int", "float"} if self.is_numeric else {self.kind}
         return [value for value in self.distinct if self.kind == "mixed" or _kind_of(value) in own]
+
+    def refused_by_any(self, to: EventType) -> list[Any] | None:
+        """The different values of other types than most of which `type: any` makes no `to`; None: these are most or all."""
+        if not (self.differing or self.kind == "mixed") or self.kinds["odd"]:
+            return None
+        if [*self.differing] == ["large"]:  # with most others numbers, doubles hold them as they are
+            return None
+        if self.kind == "text" and to in ("number", "int") and not self.is_numeric_text:
+            return None
+        own = {"int", "float"} if self.is_numeric else {self.kind}
+        others = [value for value in self.distinct if _kind_of(value) not in own]
+        texts = column_of([*map(text_of_value, others)], "string")  # as JSON without a schema is read
+        wrong = Cast("any", to).convert(texts, lambda: np.empty(0, np.int64)).wrong
+        refused = [] if wrong is None else [value for value, is_wrong in zip(others, wrong, strict=True) if is_wrong]
+        return refused if 2 * len(refused) <= len(others) else None
 
     def _groups(self) -> Counter[str]:
         groups: Counter[str] = Counter()
@@ -176,7 +191,8 @@ class Found:
         if time := self.time_format or ("iso8601" if self._text_form()[0] == "iso8601" else None):
             return f"{{field: {self.first_item if self.is_list else self.path}, time: {time}, as: hour}}"
         if self.is_numeric_text:
-            return f"{{field: {self.first_item}, type: text}}"
+            type_ = "text" if self.refused_by_any("number") is None else "any"
+            return f"{{field: {self.first_item}, type: {type_}}}"
         if self.kind == "text" and not self.is_prose:
             return self.as_category if self.varies and (self.shows_vocabulary or self.is_code) else ""
         return f"{{field: {self.first_item}}}" if self.is_list and self.events else ""

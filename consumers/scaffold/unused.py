@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 
+from millstream.consumers.scaffold.element import others
 from millstream.consumers.scaffold.own_fields import is_id
 from millstream.consumers.scaffold.survey import MAX_DISTINCT, Found
 from millstream.schemas.wording import counted
@@ -60,13 +61,21 @@ def _as_it_is(one: Found) -> str:
         return "no tensor takes its values: numbers beyond a double, or texts that are not Unicode"
     if one.kind == "large":
         return f"whole numbers of more than 64 bits; as a number of a tensor of floats: {entry}}}"
-    if one.kind == "mixed":
-        return f"values of several types; as a feature: {entry}, type: any}}"
+    if one.kind == "mixed" or one.differing:
+        return _of_several_types(one, entry)
     if one.kind == "bool":
         return f"true or false, which a tensor of bools takes as it is; as a number: {entry}, type: boolean}}"
     if is_id(one.path):
         return f"a number that is called like an ID, which is hardly a feature. If the model knows it: {entry}}}"
     return f"a number, which fits as it is: {entry}}}"
+
+
+def _of_several_types(one: Found, entry: str) -> str:
+    """As `_as_it_is`, for values of several types."""
+    types = others(one) if one.differing else "values of several types"
+    if one.differing and one.refused_by_any("number") is None:
+        return f"{types}; for the others as a feature: {entry}}}"
+    return f"{types}; as a feature: {entry}, type: any}}"
 
 
 def _why_no_feature(one: Found) -> str:

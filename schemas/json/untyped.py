@@ -40,9 +40,8 @@ def columns_of_types(types: Mapping[str, str]) -> Wanted:
     return Wanted.of(paths, fields, {path.text: dtype_at(event, path, "the event") for path in paths})
 
 
+_CONTAINERS = {"object": "an object", "array": "a list"}
 _WORDS = {
-    "object": "an object",
-    "array": "a list",
     "boolean": "`type: boolean`",
     "int64": "`type: int`",
     "float64": "`type: number`",
@@ -51,7 +50,7 @@ _WORDS = {
     "number": "a number, or true or false",
     "mixed": "`type: any`",
 }
-"""What a place has, in the words of config.yaml where it has one."""
+"""What a place of single values has, in the words of config.yaml where it has one."""
 
 _Place = tuple[Step, ...]
 """The steps to a value, with `[]` in place of indices: all items of an array have one type."""
@@ -77,9 +76,12 @@ def _contradiction(first: Path, of_first: str, second: Path, of_second: str) -> 
         place = "for all items of a list"
         changed = [path.text for path, shape in ((first, of_first), (second, of_second)) if shape != "mixed"]
         advice = f"Write `type: any` beside {' and '.join(f'`{path}`' for path in changed)}."
+    if {of_first, of_second} & {"object", "array"}:  # a path without `type` beside it may be meant
+        words = " and ".join(_CONTAINERS.get(shape, "a single value") for shape in (of_first, of_second))
+    else:
+        words = f"{_WORDS[of_first]} and {_WORDS[of_second]}"
     return ContradictingPaths(
-        f"paths `{first.text}` and `{second.text}`: expected one type of value {place}, found {_WORDS[of_first]} and "
-        f"{_WORDS[of_second]}. {advice}",
+        f"paths `{first.text}` and `{second.text}`: expected one type of value {place}, found {words}. {advice}",
         first.text if of_second == "mixed" else second.text,
     )
 

@@ -1641,7 +1641,88 @@ def test_items_of_other_types_than_most_are_told(tmp_path: Path) -> None:
     file = model(tmp_path / "m.onnx", [("price", TensorProto.FLOAT, [3])])
     assert cli.run(["init", str(folder), "--model", str(file), "--sample", str(write_events(tmp_path, events))]) == 0
     config = (folder / "models/mixed/1/config.yaml").read_text()
-    assert "6 of 18 values are number, the others text: these events become dead letters (`undecodable`)" in config
+    assert "6 of 18 values are number, the others text: `type: any` takes all of them" in config
+    assert cli.run(["predict", str(folder), str(folder / "events.jsonl")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "call"),
+    [
+        ("id;amount\n1;2,5\n", "read_csv(FILE, sep=';', decimal=',').to_json("),
+        ("\ufeffid;amount\n1;2,5\n", "read_csv(FILE, sep=';', decimal=',').to_json("),
+        ("id,amount\n1,2.5\n", "read_csv(FILE).to_json("),
+        ('id,"a;b"\n1,2.5\n', "read_csv(FILE).to_json("),
+    ],
+)
+def test_csv_in_place_of_json_is_told_with_the_options_that_read_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, call: str
+) -> None:
+    file = model(tmp_path / "m.onnx", [("amount", TensorProto.FLOAT, [1])])
+    (tmp_path / "events.csv").write_text(content)
+    assert cli.run(["init", str(tmp_path / "new"), "--model", str(file), "--sample", str(tmp_path / "events.csv")]) == 1
+    assert call in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values", "types"),
+    [
+        ("FLOAT", [1.5, 2, "3.5", 4, "5"], "2 of 5 values are text, the others number"),
+        ("FLOAT", ["1.5", "2.5", 3, 4.5, "5"], "2 of 5 values are number, the others text"),
+        ("FLOAT", [True, False, True, 0, "1"], "2 of 5 values are number or text, the others bool"),
+        ("FLOAT", [1, 2, "3", "4"], "its values are of several types, and none is that of most"),
+        ("INT64", [1, 2, 3, "4", False], "2 of 5 values are bool or text, the others int"),
+        ("BOOL", [True, False, True, 0, "true"], "2 of 5 values are number or text, the others bool"),
+        ("STRING", ["1", "2", "3", 4, 5.5], "2 of 5 values are number, the others text"),
+    ],
+)
+def test_values_of_several_types_that_type_any_takes_get_it_at_once(
+    tmp_path: Path, dtype: str, values: list[object], types: str
+) -> None:
+    folder = tmp_path / "paid"
+    file = model(tmp_path / "m.onnx", [("amount", getattr(TensorProto, dtype), [1])])
+    own = write_events(tmp_path, [{"amount": value} for value in values])
+    _, config = made(folder, "--model", file, "--sample", own)
+    assert config["inputs"][0]["fields"] == [{"field": "amount", "type": "any"}]
+    assert f"{types}: `type: any` takes all of them" in (folder / "models/paid/1/config.yaml").read_text()
+    assert cli.run(["predict", str(folder), str(folder / "events.jsonl")]) == 0
+
+
+def test_values_that_type_any_does_not_take_are_told_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "paid"
+    file = model(tmp_path / "m.onnx", [("amount", TensorProto.FLOAT, [1])])
+    own = write_events(tmp_path, [{"amount": value} for value in (1.5, 2, 3, 4, "5", "12,50")])
+    made(folder, "--model", file, "--sample", own)
+    config = (folder / "models/paid/1/config.yaml").read_text()
+    assert "{field: amount, type: any}" in config
+    assert (
+        "`type: any` takes all of them but 1, such as '12,50'; events with these become dead letters (`unfit`)"
+        in config
+    )
+    capsys.readouterr()
+    assert cli.run(["predict", str(folder), str(folder / "events.jsonl"), "--json"]) == 1
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line.get("reason") for line in lines] == [*[None] * 5, "unfit"]
+
+
+def test_unused_fields_of_several_types_are_told_with_the_type_that_takes_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    risks = [1, 2, "3", 4, "5"]
+    notes = [1, 2, "low", 4, "high"]
+    codes = ["1.5", "2.5", 3, "4", "5"]
+    flags = [True, False, True, "1", 0]
+    fields = zip(risks, notes, codes, flags, strict=True)
+    events = [{"risk": risk, "note": note, "code": code, "flag": flag} for risk, note, code, flag in fields]
+    unsure(tmp_path, [("X", TensorProto.FLOAT, [1])], events)
+    said = capsys.readouterr().out
+    assert '- risk: 2 of 5 values are text, the others int; as a feature: {field: "risk", type: any}\n' in said
+    assert '- note: 2 of 5 values are text, the others int; for the others as a feature: {field: "note"}\n' in said
+    assert '- code: text with numbers; as a feature: {field: "code", type: any}\n' in said
+    assert (
+        '- flag: 2 of 5 values are number or text, the others bool; as a feature: {field: "flag", type: any}\n' in said
+    )
 
 
 def test_vocabulary_for_values_of_several_types_has_their_texts_in_json(tmp_path: Path) -> None:

@@ -457,7 +457,10 @@ def test_decimal_comma_is_told_that_no_option_takes_it(
     config.write_text(mapping)
     assert cli.run(["predict", str(file), str(events)]) == 1
     said = capsys.readouterr().err
-    assert f"x.y: no option takes {value!r}, because numbers in texts are written as in JSON. Let the producer" in said
+    assert (
+        "x.y: no option takes numbers with a decimal comma, because numbers in texts are written as in JSON. Let"
+        in said
+    )
     assert "`type" not in said
     for option in ("any", "text"):
         config.write_text(mapping.replace("x.y", f"{{field: x.y, type: {option}}}"))
@@ -607,6 +610,92 @@ def test_other_texts_of_a_boolean_get_the_advice_that_takes_them(
     assert "A `vocabulary` takes other texts, such as yes and no." in capsys.readouterr().err
     config.write_text(config.read_text().replace("type: boolean", 'vocabulary: ["no", "yes"]'))
     assert [one["outputs"] for one in predicted(capsys, str(file), str(events))] == [{"y": 1.0}]
+
+
+def test_other_texts_of_a_tensor_of_bools_are_told_that_only_four_texts_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, events, file = reading_one(tmp_path, "{field: x, type: boolean}", [{"x": "yes"}])
+    config.write_text(config.read_text().replace("float64", "bool"))
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    said = capsys.readouterr().err
+    assert "x: a tensor of bool takes only the texts true, false, 1 and 0." in said
+    assert "vocabulary" not in said  # which makes numbers
+
+
+def test_time_that_is_read_as_a_number_is_told_once_with_the_mapping_that_takes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = [{"x": f"2026-11-01T{hour:02}:32:34Z"} for hour in range(9)]
+    config, events, file = reading_one(tmp_path, FIELD, times)
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    said = capsys.readouterr().err
+    [entry] = re.findall("undecodable: x: .* such as its hour: `({.*?})`", said)
+    assert "vocabulary" not in said
+    config.write_text(config.read_text().replace(FIELD, entry))
+    assert [one["outputs"]["y"] for one in predicted(capsys, str(file), str(events))] == [*range(9)]
+
+
+def test_texts_that_are_no_numbers_get_one_advice_per_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, events, file = reading_one(tmp_path, FIELD, [{"x": text} for text in ("yes", "no", "1,5", "2,5")])
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    assert capsys.readouterr().err.count("undecodable: x: no option ") == 2
+
+
+@pytest.mark.parametrize(
+    ("dtype", "options", "values", "advice"),
+    [
+        ("float32", "type: any", ["12,50", "1,5"], "no option takes numbers with a decimal comma"),
+        ("int64", "type: text", ["12,50"], "no option takes numbers with a decimal comma"),
+        (
+            "float32",
+            "type: any",
+            ["yes", "no"],
+            "no option makes a number of a text that isn't one. A `vocabulary` takes",
+        ),
+        ("int64", "type: any", ["yes"], "no option makes a number of a text that isn't one. A `vocabulary` takes"),
+        ("bool", "type: any", ["yes", "no"], "a tensor of bool takes only the texts true, false, 1 and 0."),
+        ("bool", "type: text", ["yes"], "a tensor of bool takes only the texts true, false, 1 and 0."),
+        (
+            "float32",
+            "type: text",
+            ["2026-11-01T00:32:34Z", "2026-11-01"],
+            "`time: iso8601` beside the field, without `type`, makes a number of a time",
+        ),
+        (
+            "float32",
+            "time: iso8601",
+            ["01.11.2026 12:00", "soon"],
+            "`time` reads texts in ISO 8601 only, such as 2026-01-31T09:30:00Z. Let the producer send these",
+        ),
+        ("float32", "as: hour", ["soon"], "`time` reads texts in ISO 8601 only"),
+        (
+            "int64",
+            "vocabulary: [web, app]",
+            ["telex", "fax"],
+            "if the model was trained with the value that the `vocabulary`",
+        ),
+    ],
+)
+@pytest.mark.parametrize("is_list", [False, True], ids=["single", "item"])
+def test_value_that_a_conversion_does_not_take_gets_one_advice_per_field(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    dtype: str,
+    options: str,
+    values: list[str],
+    advice: str,
+    is_list: bool,
+) -> None:
+    config, events, file = reading_one(tmp_path, FIELD, [{"x": [value] if is_list else value} for value in values])
+    mapping = config.read_text().replace("float64", dtype).replace("field: x", f"field: x, {options}")
+    if is_list:
+        mapping = mapping.replace(f"fields: [{{field: x, {options}}}]", f"field: 'x[]', {options}")
+    config.write_text(mapping)
+    assert cli.run(["predict", str(file), str(events)]) == 1
+    said = capsys.readouterr().err
+    assert said.count(f"unfit: {'x[]' if is_list else 'x'}: {advice}") == 1
+    assert said.count("unfit: ") == 1
 
 
 @pytest.mark.parametrize("path", ["x[][0]", "x[0][]"])

@@ -131,6 +131,13 @@ def test_events_that_are_all_rejected_end_with_the_first_reason(
     )
 
 
+def test_file_without_events_is_told(pipeline: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = pipeline.parent / "none.jsonl"
+    events.write_text("\n")
+    assert cli.run(["profile", str(pipeline), "--events", str(events), *SHORT]) == 1
+    assert f"{events}: expected events, found none. Put some of your events there.\n" in capsys.readouterr().err
+
+
 def test_model_that_refuses_blank_events_asks_for_real_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     service = python_service(tmp_path, NOWHERE, "raise ValueError('blank')", with_topics=False, batch={"max_events": 2})
     assert cli.run(["profile", str(service.file), *SHORT]) == 1

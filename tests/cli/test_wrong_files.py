@@ -40,16 +40,25 @@ def said(capsys: pytest.CaptureFixture[str], *command: str) -> str:
             "config.yaml of a model. Did you mean `second`?",
         ),
         (
+            "second/models",
+            "second/models/pipeline.yaml: cannot read the pipeline file: No such file or directory. Did you mean `second`?",
+        ),
+        (
+            "second/models/flights-delay",
+            "second/models/flights-delay/pipeline.yaml: cannot read the pipeline file: No such file or directory. Did you mean "
+            "`second`?",
+        ),
+        (
             f"{VERSION}/config.yaml",
             f"{VERSION}/config.yaml: expected a pipeline file, found the config.yaml of a model. Did you mean `second`?",
         ),
         (
             "second/events.jsonl",
-            "second/events.jsonl: expected a pipeline file, found events as JSON lines. Did you mean `second`? Events come after",
+            "second/events.jsonl: expected a pipeline file, found events as JSON. Did you mean `second`? Events come after",
         ),
         (
             "one.jsonl",
-            "one.jsonl: expected a pipeline file, found events as JSON lines. Name the pipeline's folder, or its pipeline.yaml.",
+            "one.jsonl: expected a pipeline file, found events as JSON. Name the pipeline's folder, or its pipeline.yaml.",
         ),
         (
             f"{VERSION}/model.onnx",
@@ -87,8 +96,8 @@ def test_config_that_was_copied_over_the_pipeline_is_told(capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("file", "kind"),
     [
-        ("events.jsonl", "events as JSON lines"),
-        ("one.jsonl", "events as JSON lines"),
+        ("events.jsonl", "events as JSON"),
+        ("one.jsonl", "events as JSON"),
         ("events.csv", "another file"),
     ],
 )
@@ -126,4 +135,4 @@ def test_model_and_sample_that_are_swapped_are_told(capsys: pytest.CaptureFixtur
 
 def test_events_in_place_of_the_model_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     message = said(capsys, "init", "new", "--model", "events.jsonl", "--sample", "events.jsonl")
-    assert "found events as JSON lines (`millstream docs models`). `--model` takes the model, and `--sample`" in message
+    assert "found events as JSON (`millstream docs models`). `--model` takes the model, and `--sample`" in message

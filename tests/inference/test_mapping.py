@@ -318,6 +318,18 @@ def test_what_is_no_file_in_place_of_a_vocabulary_is_named(tmp_path: Path) -> No
             r"unknown: expected the index of other values, or missing, found 'nan'. For NaN, write `unknown: missing` and",
         ),
         (
+            "fields: [{field: f, vocabulary: [a], unknown: other}], dtype: float32",
+            r"unknown: expected the index of other values, or missing, found 'other'\.$",
+        ),
+        (
+            "fields: [{field: f, vocabulary: [a], unknown: nan}], dtype: float32",
+            r"write `unknown: missing` and `missing: nan`\.$",
+        ),
+        (
+            "fields: [{field: f, missing: NULL}], dtype: float32",
+            r"missing: expected reject, nan or .* found null or no value",
+        ),
+        (
             "fields: [{field: f, vocabulary: [a], unknown: missing}], dtype: float32",
             r"unknown: `unknown: missing` makes other values missing ones: expected `missing` beside it, such as",
         ),

@@ -27,6 +27,11 @@ CONFIG = "inputs: [{tensor: x, field: a, dtype: float32}]\noutputs: [{tensor: y}
         ("events.jsonl", '{"id": 1}\n{"id": 2}\n', FileKind.EVENTS),
         ("events", '\n{"id": 1, "input": 2}', FileKind.EVENTS),
         ("events.jsonl", '{"id": 1}\n' + "x" * 2**19, FileKind.EVENTS),
+        ("pretty.json", '{\n  "id": 1,\n  "name": "a"\n}\n', FileKind.EVENTS),
+        ("pretty.json", '[\n  {\n    "id": 1\n  }\n]\n', FileKind.EVENTS),
+        ("orders.json", '{\n  "name": "a",\n  "model": {}\n}\n', None),  # a pipeline file with mistakes
+        ("orders.json", '{\n  "name": "a",\n  "kafka": {}\n}\n', FileKind.PIPELINE),
+        ("numbers.json", "[1, 2]\n", None),
         ("model.ONNX", "", FileKind.MODEL),
         ("model.pt2", "PK", FileKind.MODEL),
         ("orders.yaml", "name: a\ninputs: [a]\noutput: {topic: p}\n", None),  # a pipeline file with mistakes

@@ -287,7 +287,7 @@ def test_values_of_other_types_are_refused_with_their_path(value: str, error: st
 @pytest.mark.parametrize(
     ("types", "message"),
     [
-        ({"a": "string", "a.b": "int64"}, "paths `a` and `a.b`: .* found `type: text` and an object. Correct one"),
+        ({"a": "string", "a.b": "int64"}, "paths `a` and `a.b`: .* found a single value and an object. Correct one"),
         ({"a.b": "string", "a[0]": "int64"}, "found an object and a list"),
         ({"a[0]": "string", "a[]": "int64"}, r"found `type: text` and `type: int`. Write .* beside `a\[0\]` and `a\[\]`."),
         ({"a[0]": "mixed", "a[1]": "string"}, r"found `type: any` and `type: text`. Write `type: any` beside `a\[1\]`."),

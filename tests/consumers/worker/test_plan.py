@@ -292,7 +292,13 @@ def test_id_that_is_also_a_feature_stays_exact(tmp_path: Path) -> None:
             "float32",
             {"input": {"event_time": "id", "event_time_format": "iso8601"}},
             "input.event_time: expected one type of field `id` for all that read it, found a text for `input.event_time` and a "
-            "number for tensor `x` of model `number`, version 1. Let one of them read another field.",
+            "number for tensor `x` of model `number`, version 1. For tensors, `time: iso8601` beside the field, without `type`, "
+            "makes a number of a time, such as its hour: `{field: id, time: iso8601, as: hour}`, in config.yaml",
+        ),
+        (
+            "bool",
+            {"input": {"event_time": "id", "event_time_format": "iso8601"}},
+            "true or false for tensor `x` of model `number`, version 1. Let one of them read another field.",
         ),
         (
             "bool",

@@ -164,7 +164,7 @@ def test_mistake_in_a_models_path_is_reported_with_its_tensor(tmp_path: Path) ->
             '[{field: "items[0].kg", type: any}, {field: "items[1].kg", type: text}]',
             "found `type: any` and `type: text`. Write `type: any` beside `items[1].kg`.",
         ),
-        ("[items, items.kg]", "found `type: number` and an object. Correct one of the paths."),
+        ("[items, items.kg]", "found a single value and an object. Correct one of the paths."),
     ],
 )
 def test_paths_that_contradict_each_other_are_reported_with_the_file_and_the_line(
