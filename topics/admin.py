@@ -150,8 +150,8 @@ def create(
 ) -> list[str]:
     """Create the pipeline's topics that don't exist yet, all with the same number of partitions; the control topic has one.
 
-    By default, they have as many as the input topic, or the largest of several. If no input topic exists, it is the broker's
-    default.
+    By default, they have as many as the input topic, or the largest of several. If no input topic exists, they have as many as
+    the output topic; if that doesn't exist either, it is the broker's default.
 
     Returns:
         the names of the created topics.
@@ -170,9 +170,8 @@ def create(
             admin.list_topics(name, timeout=ANSWER_TIMEOUT)
         return [name for _, name in missing]
     if partitions == BROKER_DEFAULT:
-        partitions = max(
-            (len(there[topic].partitions) for topic in pipeline.input.topics if topic in there), default=partitions
-        )
+        alike = pipeline.input.topics if there.keys() & set(pipeline.input.topics) else [pipeline.output.topic]
+        partitions = max((len(there[topic].partitions) for topic in alike if topic in there), default=partitions)
     room = max([DEFAULT_MAX_BYTES, *(_max_bytes(admin, topic) for topic in pipeline.input.topics if topic in there)])
     asked = [
         NewTopic(

@@ -51,16 +51,17 @@ def test_create_makes_what_is_missing_and_is_a_no_op_after_that(
 
 
 @pytest.mark.durable
-def test_new_topics_get_the_partitions_of_the_input_topic(
-    kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("there", ["input", "output"])
+def test_new_topics_get_the_partitions_of_the_input_topic_or_else_of_the_output_topic(
+    kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str], there: str
 ) -> None:
     service = vector_service(tmp_path, kafka, with_topics=False)
-    create_topic(kafka.bootstrap, service.inputs[0], 6, {})
+    create_topic(kafka.bootstrap, service.inputs[0] if there == "input" else service.output, 6, {})
     assert cli.run(["topics", "create", str(service.file), "--json"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {row["name"]: (row["partitions"], row["remark"]) for row in found} == {
-        service.inputs[0]: (6, ""),
-        service.output: (6, "created"),
+        service.inputs[0]: (6, "" if there == "input" else "created"),
+        service.output: (6, "" if there == "output" else "created"),
         service.letters: (6, "created"),
     }
 

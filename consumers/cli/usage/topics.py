@@ -14,7 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--partitions",
         type=positive,
         metavar="N",
-        help="of each new topic (default: as many as the input topic has; if there is none yet, the broker's default)",
+        help="of each new topic (default: as many as the input topic has; if there is none yet, as the output topic; else the "
+        "broker's default)",
     )
     making.add_argument(
         "--replication-factor",
