@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import TextIOWrapper
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 
@@ -57,16 +57,22 @@ def opened(name: str, *, csv: bool = False) -> Iterator[IO[str]]:
         "newline": "" if csv else "\n",
     }
     if name == "-":
+        _refuse_other_bytes(name, sys.stdin.buffer)  # type: ignore[arg-type]
         sys.stdin.reconfigure(**reading)  # type: ignore[union-attr]
         yield sys.stdin
         return
     try:
         with Path(name).open("rb") as file:
-            if said := _no_events(file.peek(), is_model=is_model(Path(name))):
-                raise WorkerError(f"{name}: expected events as UTF-8 text, found {said}")
+            _refuse_other_bytes(name, file)
             yield TextIOWrapper(file, **reading)
     except OSError as error:
         raise WorkerError(f"{name}: the file can't be read: {error.strerror}. Check the path.") from None
+
+
+def _refuse_other_bytes(name: str, file: BufferedReader) -> None:
+    """Refuse a file that plainly has no lines of events. Raises WorkerError."""
+    if said := _no_events(file.peek(), is_model=is_model(Path(name))):
+        raise WorkerError(f"{place(name)}: expected events as UTF-8 text, found {said}")
 
 
 def _no_events(head: bytes, *, is_model: bool) -> str:
