@@ -727,6 +727,7 @@ def test_folder_of_a_model_that_no_executor_runs_says_what_to_do(
         ("[1]", "expected a JSON object, found [1]"),
         ('[{"a": 1}, {"a": 2}]', "found a list of objects. Write them as lines: jq -c '.[]' FILE"),
         ('[{"a": 1},\n{"a": 2}\n]', "found a list of objects. Write them as lines: jq -c '.[]' FILE"),
+        ('{"a": 1}\r{"a": 2}\r', "found lines that end with a bare carriage return. Convert the file: tr"),
     ],
 )
 def test_sample_that_no_worker_could_read_is_refused(

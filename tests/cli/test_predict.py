@@ -854,6 +854,19 @@ def test_other_bytes_on_standard_input_are_refused_once(
     assert done.stderr.count("\n") == 1
 
 
+def test_lines_that_end_with_a_bare_carriage_return_are_refused_once(tmp_path: Path) -> None:
+    options = {"format": "json", "event_id": "id"}
+    service = python_service(tmp_path, NOWHERE, "return {'y': inputs['x']}", input=options, with_topics=False)
+    events = tmp_path / "events.jsonl"
+    events.write_bytes(b'{"id": "a",\r "x": 1}\r{"id": "b", "x": 2}\r')
+    done = millstream_here("predict", service.file, events)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"{events}:1: expected one JSON object per line, found lines that end with a bare carriage return. Convert the file: "
+        "tr '\\r' '\\n' < FILE > NEW.\n"
+    )
+
+
 @pytest.mark.parametrize("from_stdin", [False, True])
 def test_lines_end_only_at_newlines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, from_stdin: bool
