@@ -7,6 +7,9 @@ from typing import Any
 
 from millstream.schemas.errors import BadPathError
 
+MAX_STEPS = 100
+"""Most steps of a path. Readers of schemas and events recurse, and Python ends a recursion at a few hundred levels of them."""
+_SHOWN = 40  # characters of a path that is too long to show
 _ENDS_NAME = '.[]"'
 _EXAMPLES = 'write a path such as `customer.age`, `items[0].price`, `items[].price` or `attributes["my.key"]`'
 
@@ -62,6 +65,11 @@ def parse_path(text: str) -> Path:
                 at += 1
             step, at = _name(text, at)
         steps.append(step)
+    if len(steps) > MAX_STEPS:
+        raise BadPathError(
+            f"path `{text[:_SHOWN]}...`: expected at most {MAX_STEPS} steps, found {len(steps)}: let the producer write the "
+            "value nearer to the top of the event"
+        )
     return Path(text, tuple(steps))
 
 

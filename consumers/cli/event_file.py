@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import TextIOWrapper
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,6 +25,11 @@ _SPREAD = (
 _WHITE_SPACE = " \t\r\n"  # of JSON
 _SEVERAL_CELLS = re.compile(r"[^,;\t][,;\t].")  # of CSV, with any of the usual separators
 _LIST = re.compile(r"\[\s*\{")  # the beginning of a list of objects
+_BARE_RETURN = re.compile(r"\}[ \t]*\r[ \t\r]*\{")  # between two objects
+_RETURNS = (
+    "expected one JSON object per line, found lines that end with a bare carriage return. Convert the file: "
+    "tr '\\r' '\\n' < FILE > NEW."
+)
 _LISTED = "expected one JSON object per line, found a list of objects. Write them as lines: jq -c '.[]' FILE."
 
 
@@ -57,16 +62,22 @@ def opened(name: str, *, csv: bool = False) -> Iterator[IO[str]]:
         "newline": "" if csv else "\n",
     }
     if name == "-":
+        _refuse_other_bytes(name, sys.stdin.buffer)  # type: ignore[arg-type]
         sys.stdin.reconfigure(**reading)  # type: ignore[union-attr]
         yield sys.stdin
         return
     try:
         with Path(name).open("rb") as file:
-            if said := _no_events(file.peek(), is_model=is_model(Path(name))):
-                raise WorkerError(f"{name}: expected events as UTF-8 text, found {said}")
+            _refuse_other_bytes(name, file)
             yield TextIOWrapper(file, **reading)
     except OSError as error:
         raise WorkerError(f"{name}: the file can't be read: {error.strerror}. Check the path.") from None
+
+
+def _refuse_other_bytes(name: str, file: BufferedReader) -> None:
+    """Refuse a file that plainly has no lines of events. Raises WorkerError."""
+    if said := _no_events(file.peek(), is_model=is_model(Path(name))):
+        raise WorkerError(f"{place(name)}: expected events as UTF-8 text, found {said}")
 
 
 def _no_events(head: bytes, *, is_model: bool) -> str:
@@ -89,21 +100,26 @@ def text_lines(file: IO[str]) -> Iterator[tuple[int, str]]:
 def json_lines(file: IO[str], file_name: str) -> Iterator[Line]:
     """Read JSON lines. Raises WorkerError, see `refuse_spread`."""
     for at, (number, text) in enumerate(text_lines(file)):
-        if at == 0 and text.startswith("["):  # a first line with a `{` alone may be a bad row, which can be left out
+        if at == 0 and text != "{":  # a first line with a `{` alone may be a bad row, which can be left out
             refuse_spread(file_name, number, text)
         yield Line(number, json_row(text, in_file=True))
 
 
 def refuse_spread(file_name: str, line: int, text: str) -> None:
-    """Refuse a file whose first line opens a JSON text or a list of objects: its lines would be bad. Raises WorkerError."""
+    """Refuse a file whose first line opens a JSON text or a list of objects, or holds several: its lines would be bad.
+
+    Raises WorkerError.
+    """
     if said := _spread(text):
         raise WorkerError(f"{place(file_name)}:{line}: {said}")
 
 
 def _spread(text: str) -> str:
-    """What to do about a line that is no object, but opens one or a list of them; empty: it is another line."""
+    """What to do about a line that is no object, but opens one, or has several of them; empty: it is another line."""
     if text.strip() in _OPENINGS:
         return _SPREAD
+    if "\r" in text and _BARE_RETURN.search(text):
+        return _RETURNS
     return _LISTED if _LIST.match(text.lstrip()) else ""
 
 

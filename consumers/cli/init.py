@@ -137,7 +137,7 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
         (folder / "README.md").write_text(readme, encoding="utf-8")
     print(f"{folder} holds a pipeline for {model.path}, guessed from {_counted(sample)}.\n")
     if sample.skipped:
-        print(_of_skipped(sample))
+        print(_of_skipped(sample, topic))
     if deleted := len(events) - count:
         print(_of_deletions(deleted))
     print(f"Look at these guesses, in pipeline.yaml and in models/{name}/1/{CONFIG_FILE}:")
@@ -166,13 +166,14 @@ def _own_field(guess: FieldGuess | None, why_none: str) -> str:
     return f"none taken: {why_none}" if guess is None else f"{guess.options['field']}: {guess.why}"
 
 
-def _of_skipped(sample: Sample) -> str:
+def _of_skipped(sample: Sample, topic: str | None) -> str:
     are = (
         "1 record of the sample is no event, and was"
         if sample.skipped == 1
         else f"{sample.skipped} records of the sample are no events, and were"
     )
-    return f"{are} skipped. The first: {sample.first_skipped}\n"
+    dead = "" if topic is None else " A worker makes dead letters of such records."
+    return f"{are} skipped.{dead} The first: {sample.first_skipped}\n"
 
 
 def _of_deletions(count: int) -> str:

@@ -71,8 +71,32 @@ runs. So `--help` and a wrong command line are answered at once."""
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns the exit code. `--help` lists the codes."""
+    try:
+        return _answer(arguments)
+    except BrokenPipeError:
+        _drop_output()  # the reader of our output has ended (`| head`)
+        return DONE
+    except io.UnsupportedOperation:
+        if sys.stdout.writable():
+            raise
+        print("Standard output is closed. Send it to a file, or to /dev/null.", file=sys.stderr)
+        return FAILED
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        print(f"The output, or a file, can't be written: {error.strerror}. Make room, and try again.", file=sys.stderr)
+        _drop_output()
+        return FAILED
+
+
+def _answer(arguments: Sequence[str]) -> int:
+    """Run one command line; returns the exit code. Raises OSError if the output can't be written."""
     name = next((word for word in arguments if not word.startswith("-")), None)
-    args = _parsed(name, arguments)
+    try:
+        args = _parsed(name, arguments)
+    except SystemExit:
+        sys.stdout.flush()  # of `--help` and `--version`
+        raise
     try:
         choose_native(os.environ)
     except ValueError as error:
@@ -91,15 +115,6 @@ def run(arguments: Sequence[str]) -> int:
         return NEEDS_CHANGE if name in SUPERVISED and _needs_change(error) else FAILED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return FAILED
-    except BrokenPipeError:
-        _drop_output()  # the reader of our output has ended (`| head`)
-        return DONE
-    except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        print(f"The output, or a file, can't be written: {error.strerror}. Make room, and try again.", file=sys.stderr)
-        _drop_output()
         return FAILED
     return code
 

@@ -36,6 +36,10 @@ class Parser(argparse.ArgumentParser):
             action.complete = FILES  # type: ignore[attr-defined]
         return action
 
+    def print_help(self, file: Any = None) -> None:
+        """Print the help. argparse's own hides that it can't be written."""
+        print(self.format_help(), end="", file=file)
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Also says which choice was perhaps meant."""
         try:

@@ -26,6 +26,7 @@ class Sample:
     limit: int  # most events
     events: list[Mapping[str, Any]] = field(default_factory=list)
     skipped: int = 0  # lines or records that no worker could read
+    tombstones: int = 0  # records without a value
     first_skipped: str = ""  # where the first of them is, and why it was skipped
 
     @property
@@ -96,14 +97,13 @@ def of_topic(topic: str, limit: int) -> Sample:
             "one, or use `--sample FILE`."
         ) from None
     if not sample.events:
-        raise WorkerError(
-            _all_skipped(sample) or f"topic {topic}: no events came in {SAMPLE_SECONDS:g} s. Use `--sample FILE`."
-        )
+        raise WorkerError(_all_skipped(sample) or f"topic {topic}: {_none_came(sample)}. Use `--sample FILE`.")
     return sample
 
 
 def _add_record(sample: Sample, record: ReadRecord) -> None:
     if record.value is None:
+        sample.tombstones += 1
         return
     row: Mapping[str, Any] | str = (
         "expected JSON, found what looks like Avro. If all events are Avro, start from the example (`millstream init DIR`), and "
@@ -120,6 +120,16 @@ def _all_skipped(sample: Sample) -> str:
         return sample.first_skipped
     first = sample.first_skipped.removesuffix(".")
     return f"{first}. None of the {sample.skipped} records that were read is an event. This is the first one."
+
+
+def _none_came(sample: Sample) -> str:
+    """What came from a topic in place of events."""
+    if not sample.tombstones:
+        return f"no events came in {SAMPLE_SECONDS:g} s"
+    were = "1 record was read, without a value (a tombstone)"
+    return (
+        were if sample.tombstones == 1 else f"{sample.tombstones:,} records were read, all without a value (tombstones)"
+    )
 
 
 def _unreadable(row: Mapping[str, Any]) -> str:

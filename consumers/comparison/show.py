@@ -250,9 +250,15 @@ def _heading(row: dict[str, Any]) -> str:
 def _both(row: dict[str, Any]) -> tuple[str, str]:
     counts = [f"{name} {row[name]:,}" for name in ("events", "errors", "labelled")]
     paired = "-" if row["paired"] is None else f"{row['paired']:,}"  # None: the result of an older job
-    return ", ".join(
-        [*counts, f"paired {paired}"]
-    ), f"agreement {number(row['agreement'])}, PSI {number(row['psi'])}{psi_reading(row['psi'])}"
+    counts += [f"paired {paired}", *_labels_left_out(row)]
+    return ", ".join(counts), f"agreement {number(row['agreement'])}, PSI {number(row['psi'])}{psi_reading(row['psi'])}"
+
+
+def _labels_left_out(row: dict[str, Any]) -> Iterator[str]:
+    """The labels of the window's events that don't count; nothing if all do."""
+    names = {"repeated": row["repeated_labels"], "late": row["late_labels"]}
+    if left_out := [f"{count:,} {name}" for name, count in names.items() if count]:
+        yield f"labels left out: {' and '.join(left_out)}"
 
 
 def psi_reading(psi: float | None) -> str:

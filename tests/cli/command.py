@@ -29,7 +29,7 @@ def millstream_here(*arguments: str | Path, stdin: bytes = b"") -> "subprocess.C
     written, said = io.BytesIO(), io.BytesIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("KAFKA_BOOTSTRAP", raising=False)
-        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin)), "utf-8"))
         patch.setattr(sys, "stdout", out := io.TextIOWrapper(written, "utf-8"))
         patch.setattr(sys, "stderr", err := io.TextIOWrapper(said, "utf-8"))
         code = cli.run([*map(str, arguments)])

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.broker.choice import Broker
+    from tests.conftest import MakeTopic
 
 EVENTS = [
     {
@@ -557,11 +558,39 @@ def test_sample_comes_from_a_topic(
     assert pipeline["input"]["topics"] == [topic]
     said = capsys.readouterr().out
     assert "offset 0: expected a JSON object, found text that is not JSON: Expecting value at column 1.\n" in said
+    assert (
+        "3 records of the sample are no events, and were skipped. A worker makes dead letters of such records. The "
+        in said
+    )
     assert "input.topics" not in said
     assert "GUESS: a sample" not in (tmp_path / "topic" / "pipeline.yaml").read_text("utf-8")
     assert "guessed from 20 events" in said
     assert "millstream produce" not in said  # it would write the sample into the topic once more
     assert "millstream produce" not in (tmp_path / "topic" / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (1, "1 record was read, without a value (a tombstone). Use `--sample FILE`.\n"),
+        (50, "50 records were read, all without a value (tombstones). Use `--sample FILE`.\n"),
+    ],
+)
+def test_sample_of_tombstones_is_told_as_that(
+    kafka: Broker,
+    make_topic: MakeTopic,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    count: int,
+    said: str,
+) -> None:
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", kafka.bootstrap)
+    topic = make_topic()
+    produce(kafka.bootstrap, topic, [(None, None)] * count)
+    file = model(tmp_path / "m.onnx", [("X", TensorProto.FLOAT, [2])])
+    assert cli.run(["init", str(tmp_path / "new"), "--model", str(file), "--sample-topic", topic]) == 1
+    assert capsys.readouterr().err == f"topic {topic}: {said}"
 
 
 def test_empty_address_of_the_broker_counts_as_unset(
@@ -727,6 +756,7 @@ def test_folder_of_a_model_that_no_executor_runs_says_what_to_do(
         ("[1]", "expected a JSON object, found [1]"),
         ('[{"a": 1}, {"a": 2}]', "found a list of objects. Write them as lines: jq -c '.[]' FILE"),
         ('[{"a": 1},\n{"a": 2}\n]', "found a list of objects. Write them as lines: jq -c '.[]' FILE"),
+        ('{"a": 1}\r{"a": 2}\r', "found lines that end with a bare carriage return. Convert the file: tr"),
     ],
 )
 def test_sample_that_no_worker_could_read_is_refused(

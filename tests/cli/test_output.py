@@ -25,9 +25,16 @@ def ran(*arguments: str, output: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_closed_output_is_no_error() -> None:
-    assert ran("options", output=">&-") == (0, "")
-    assert ran("docs", "running", output=">&-") == (0, "")
+@pytest.mark.parametrize("arguments", [["options"], ["--version"], ["--help"], ["predict", "--help"]])
+def test_closed_output_is_an_error_of_commands_that_print(arguments: list[str]) -> None:
+    code, said = ran(*arguments, output=">&-")
+    assert (code, said) == (1, "Standard output is closed. Send it to a file, or to /dev/null.\n")
+
+
+def test_a_worker_runs_with_closed_output(tmp_path: Path) -> None:
+    code, said = ran("work", str(tmp_path / "none.yaml"), output=">&-")
+    assert code == 3
+    assert "none.yaml" in said
 
 
 @pytest.mark.parametrize(("version", "code"), [(1, 0), (7, 1)])
@@ -62,7 +69,12 @@ def test_options_begin_with_the_page_and_not_with_a_note_to_its_authors() -> Non
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
-def test_output_to_a_full_disk_is_told_in_one_line() -> None:
-    code, said = ran("options", output=f">{FULL}")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["options"], ["--version"], ["--help"], ["predict", "--help"]])
+def test_output_to_a_full_disk_is_told_in_one_line(
+    arguments: list[str], unbuffered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    code, said = ran(*arguments, output=f">{FULL}")
     assert code == 1
     assert said == "The output, or a file, can't be written: No space left on device. Make room, and try again.\n"

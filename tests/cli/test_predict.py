@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from importlib.util import find_spec
@@ -15,6 +16,7 @@ import pytest
 from millstream.consumers.cli import main as cli
 from millstream.consumers.demo.example import example_folder
 from tests.broker.choice import Broker
+from tests.cli.command import millstream_here
 from tests.consumers.python_service import python_service
 from tests.consumers.service import flights_service
 from tests.native import with_native
@@ -920,6 +922,38 @@ def test_list_of_events_is_refused_once(
     assert said.count("\n") == 1
     assert said.startswith(f"{events}:1: expected one JSON object per line")
     assert "rite them as lines: jq -c '.[]' FILE" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (gzip.compress(b'{"id": "a"}\n'), "a file that is compressed with gzip"),
+        ('{"id": "a"}\n'.encode("utf-16"), "UTF-16"),
+    ],
+)
+@pytest.mark.parametrize("command", ["predict", "produce"])
+def test_other_bytes_on_standard_input_are_refused_once(
+    tmp_path: Path, command: str, content: bytes, found: str
+) -> None:
+    options = {"format": "json", "event_id": "id"}
+    service = python_service(tmp_path, NOWHERE, "return {'y': inputs['x']}", input=options, with_topics=False)
+    done = millstream_here(command, service.file, "-", stdin=content)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"standard input: expected events as UTF-8 text, found {found}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_lines_that_end_with_a_bare_carriage_return_are_refused_once(tmp_path: Path) -> None:
+    options = {"format": "json", "event_id": "id"}
+    service = python_service(tmp_path, NOWHERE, "return {'y': inputs['x']}", input=options, with_topics=False)
+    events = tmp_path / "events.jsonl"
+    events.write_bytes(b'{"id": "a",\r "x": 1}\r{"id": "b", "x": 2}\r')
+    done = millstream_here("predict", service.file, events)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"{events}:1: expected one JSON object per line, found lines that end with a bare carriage return. Convert the file: "
+        "tr '\\r' '\\n' < FILE > NEW.\n"
+    )
 
 
 @pytest.mark.parametrize("from_stdin", [False, True])

@@ -123,6 +123,16 @@ def test_list_of_events_is_refused_before_its_first_row(tmp_path: Path, rows: st
     assert "--skip" not in done.stderr
 
 
+@pytest.mark.usefixtures("topic")
+def test_lines_that_end_with_a_bare_carriage_return_are_refused_before_the_first_row(tmp_path: Path) -> None:
+    done = millstream_here("produce", tmp_path, "--skip-bad", stdin=b'{"id": 1}\r{"id": 2}\r')
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "standard input:1: expected one JSON object per line, found lines that end with a bare carriage return. Convert the "
+        "file: tr '\\r' '\\n' < FILE > NEW.\n"
+    )
+
+
 def test_limit_ends_in_the_middle_of_endless_input(tmp_path: Path, kafka: Broker, topic: str) -> None:
     done = millstream_here("produce", tmp_path, EVENTS, "--limit", "7", "--rate", "1000")
     assert (done.returncode, done.stdout) == (0, f"7 events written to {topic}\n")

@@ -1,4 +1,4 @@
-"""What `--show` prints of very many windows, and what the job's log says of them."""
+"""What `--show` prints of labels that are left out, and of very many windows, and what the job's log says of them."""
 
 from __future__ import annotations
 
@@ -35,6 +35,33 @@ def test_newest_windows_are_shown_and_the_others_are_counted(
     assert sum("1970-01-" in line for line in lines) == show.MAX_SHOWN
     # The topic keeps the results of all windows for ever. Only a few of these windows are open.
     assert not any(f"{windows} windows" in line or "`comparison.window`" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("repeated", "late", "left_out"),
+    [
+        (0, 0, ""),
+        (1200, 0, ", labels left out: 1,200 repeated"),
+        (0, 3, ", labels left out: 3 late"),
+        (2, 3, ", labels left out: 2 repeated and 3 late"),
+    ],
+)
+def test_labels_that_do_not_count_are_shown(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    repeated: int,
+    late: int,
+    left_out: str,
+) -> None:
+    monkeypatch.setattr(show, "is_empty", lambda *_: False)
+    ones = np.ones(1)
+    row = {**a_result(ones, ones, ones), "repeated_labels": repeated, "late_labels": late}
+    one = pipeline(tmp_path, "{name: m, version: 1}")
+    console = Console(width=1000)
+    for part in show.results(one, [row], show.judged(one, [row])):
+        console.print(part)
+    assert f", paired {row['paired']}{left_out}\n" in capsys.readouterr().out
 
 
 def test_windows_that_are_left_out_are_said(tmp_path: Path) -> None:

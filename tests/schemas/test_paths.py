@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.schemas.errors import BadPathError
-from millstream.schemas.paths import Every, Step, parse_path, text_of
+from millstream.schemas.paths import MAX_STEPS, Every, Step, parse_path, text_of
 
 names = st.text(st.characters(exclude_categories=["Cc", "Cs"], exclude_characters='"\\'), max_size=5)
 steps = st.one_of(names, st.integers(-999_999_999, 999_999_999), st.just(Every.ITEM))
 
 
-@given(names, st.lists(steps))
+@given(names, st.lists(steps, max_size=MAX_STEPS - 1))
 def test_steps_survive_their_text(first: str, others: list[Step]) -> None:
     path = (first, *others)
     assert parse_path(text_of(path)).steps == path
@@ -67,3 +67,14 @@ def test_mistakes_are_reported_with_their_place(text: str, message: str) -> None
     with pytest.raises(BadPathError) as raised:
         parse_path(text)
     assert message in str(raised.value)
+
+
+def test_a_path_that_is_too_deep_is_refused_in_short() -> None:
+    deepest = ".".join(f"d{number}" for number in range(MAX_STEPS))
+    assert len(parse_path(deepest).steps) == MAX_STEPS
+    with pytest.raises(BadPathError) as raised:
+        parse_path(f"{deepest}[]")
+    assert str(raised.value) == (
+        "path `d0.d1.d2.d3.d4.d5.d6.d7.d8.d9.d10.d11.d1...`: expected at most 100 steps, found 101: let the producer write the "
+        "value nearer to the top of the event"
+    )

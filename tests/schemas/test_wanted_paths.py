@@ -19,7 +19,7 @@ from millstream.schemas.errors import BadFieldError
 from millstream.schemas.json import decoder as json_module
 from millstream.schemas.json.decoder import JsonDecoder
 from millstream.schemas.packed import Packed
-from millstream.schemas.paths import parse_path
+from millstream.schemas.paths import MAX_STEPS, parse_path
 from millstream.schemas.store import AvroType, Schema
 from millstream.schemas.wire import frame
 from tests.native import with_native
@@ -360,3 +360,17 @@ def test_avro_record_that_could_have_very_many_items_is_refused(monkeypatch: pyt
     assert [(one.row, one.reason) for one in decoded.bad] == [(0, "undecodable")]
     assert "expected at most 100 bytes" in decoded.bad[0].error
     assert decoded.table["items[0].a"].to_list() == [1]
+
+
+@pytest.mark.parametrize("path", ["a." * 99 + "a", "a[]." * 49 + "a[]", "a[0]." * 49 + "a[0]"])
+def test_the_deepest_path_is_read_without_a_schema(path: str) -> None:
+    steps = parse_path(path).steps
+    assert len(steps) == MAX_STEPS
+    event: Any = 1.5
+    for step in reversed(steps):
+        event = {step: event} if isinstance(step, str) else [event]
+    decoded = JsonDecoder.of_types({path: "float64"}).decode(in_json(event))
+    [value] = decoded.table.columns[path].to_list()
+    while isinstance(value, list):
+        [value] = value
+    assert value == 1.5
