@@ -2,15 +2,14 @@
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from millstream.consumers.cli.early_signals import end_early, end_late, is_supervised
+from millstream.consumers.cli.early_signals import end_early, end_late
 
 
 def main() -> int:
     """Run the command line; returns the exit code."""
-    _open_closed_streams(sys.argv[1:])
+    _open_closed_streams()
     end_early(sys.argv[1:])
     # Imported here, because it takes a while, in which Ctrl-C may come.
     from millstream.consumers.cli import main as cli  # noqa: PLC0415
@@ -22,13 +21,12 @@ def main() -> int:
     return code
 
 
-def _open_closed_streams(arguments: Sequence[str]) -> None:
+def _open_closed_streams() -> None:
     """Give standard streams that the caller has closed the null device, as daemons do.
 
     Python has None for them. And the next file or socket would get their number, which C libraries write messages to.
-    Most commands are run for what they print. Their stdout can't be written, so that they fail instead of losing it.
     """
-    for name, mode in (("stdin", "r"), ("stdout", "w" if is_supervised(arguments) else "r"), ("stderr", "w")):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
 

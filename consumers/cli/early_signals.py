@@ -38,18 +38,13 @@ class EndAtOnce:
                 signal.signal(number, self)
 
 
-def is_supervised(arguments: Sequence[str]) -> bool:
-    """Whether this command line is of a command of `SUPERVISED`."""
-    return next((word for word in arguments if not word.startswith("-")), None) in SUPERVISED
-
-
 def end_early(arguments: Sequence[str]) -> None:
     """Let Ctrl-C end the command of this command line at once, until it handles the signal itself.
 
     SIGTERM and SIGHUP end `work` and `run` in the same way. Without a handler, the kernel would ignore them in the first process
     of a container. Both have read nothing yet, so they end as if they had drained.
     """
-    if is_supervised(arguments):
+    if next((word for word in arguments if not word.startswith("-")), None) in SUPERVISED:
         end = EndAtOnce("interrupted before it was ready; nothing was read\n", 0)
         end.take(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     else:

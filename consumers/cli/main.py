@@ -76,11 +76,6 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         _drop_output()  # the reader of our output has ended (`| head`)
         return DONE
-    except io.UnsupportedOperation:
-        if sys.stdout.writable():
-            raise
-        print("Standard output is closed. Send it to a file, or to /dev/null.", file=sys.stderr)
-        return FAILED
     except OSError as error:
         if error.errno not in _FULL:
             raise

@@ -25,16 +25,9 @@ def ran(*arguments: str, output: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["options"], ["--version"], ["--help"], ["predict", "--help"]])
-def test_closed_output_is_an_error_of_commands_that_print(arguments: list[str]) -> None:
-    code, said = ran(*arguments, output=">&-")
-    assert (code, said) == (1, "Standard output is closed. Send it to a file, or to /dev/null.\n")
-
-
-def test_a_worker_runs_with_closed_output(tmp_path: Path) -> None:
-    code, said = ran("work", str(tmp_path / "none.yaml"), output=">&-")
-    assert code == 3
-    assert "none.yaml" in said
+def test_closed_output_is_no_error() -> None:
+    assert ran("options", output=">&-") == (0, "")
+    assert ran("docs", "running", output=">&-") == (0, "")
 
 
 @pytest.mark.parametrize(("version", "code"), [(1, 0), (7, 1)])
