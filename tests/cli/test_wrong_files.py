@@ -15,13 +15,14 @@ VERSION = "second/models/flights-delay/1"
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that has a pipeline and its events."""
-    shutil.copytree(example_folder(), tmp_path / "second")
-    shutil.copyfile(example_folder() / "events.jsonl", tmp_path / "events.jsonl")
-    events = (tmp_path / "events.jsonl").read_text()
-    (tmp_path / "one.jsonl").write_text(f"{events.splitlines()[0]}\n")
-    (tmp_path / "events.csv").write_text("id,distance\na,2.5\n")
-    monkeypatch.chdir(tmp_path)
+    """A folder that has a pipeline and its events. It is too deep for a search to find another test's pipeline."""
+    folder = tmp_path / "a" / "b" / "c" / "d"
+    shutil.copytree(example_folder(), folder / "second")
+    shutil.copyfile(example_folder() / "events.jsonl", folder / "events.jsonl")
+    events = (folder / "events.jsonl").read_text()
+    (folder / "one.jsonl").write_text(f"{events.splitlines()[0]}\n")
+    (folder / "events.csv").write_text("id,distance\na,2.5\n")
+    monkeypatch.chdir(folder)
 
 
 def said(capsys: pytest.CaptureFixture[str], *command: str) -> str:
