@@ -32,6 +32,8 @@ class DeletedOffsets:
         group: str,
         *,
         exactly_once: bool,
+        committed: Callable[[], Collection[Partition]],
+        confirmed: Callable[[], Mapping[Partition, int]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
@@ -39,12 +41,16 @@ class DeletedOffsets:
         health: says whether brokers answer.
         group: the consumer group, for messages.
         exactly_once: whether no event may be predicted twice.
+        committed: returns the partitions of which the broker has confirmed a commit since they were assigned.
+        confirmed: returns the last offsets that the broker has confirmed, for messages.
         clock: seconds.
         """
         self._consumer = consumer
         self._health = health
         self._group = group
         self._exactly_once = exactly_once
+        self._committed = committed
+        self._confirmed = confirmed
         self._clock = clock
         self._found: set[Partition] = set()  # had an offset when they were assigned
         self._missed: set[Partition] = set()  # had none at the last question
@@ -61,54 +67,34 @@ class DeletedOffsets:
             else:
                 self._found.discard(partition)
 
-    def fetched(
-        self,
-        partitions: Collection[Partition],
-        committed: Callable[[], Collection[Partition]],
-        confirmed: Callable[[], Mapping[Partition, int]],
-    ) -> None:
+    def fetched(self, partitions: Collection[Partition]) -> None:
         """Note that records came, before anything of them is committed. Ask if none came for a while.
-
-        For the arguments and errors, see `look`.
-        """
-        now = self._clock()
-        came, self._came, self._next = self._came, now, now + ASK_INTERVAL
-        if now < came + PAUSE:
-            return
-        self._ask(partitions, committed, confirmed)
-        if self._missed:
-            self._ask(partitions, committed, confirmed)
-
-    def look(
-        self,
-        partitions: Collection[Partition],
-        committed: Callable[[], Collection[Partition]],
-        confirmed: Callable[[], Mapping[Partition, int]],
-    ) -> None:
-        """Ask if it is time to. The caller has just polled, and got no record.
 
         Args:
             partitions: those that are assigned.
-            committed: returns those of which the broker has confirmed a commit since they were assigned.
-            confirmed: returns the last offsets that the broker has confirmed, for messages.
 
         Raises:
             ClusterChanged: twice in a row, the broker had no offset of a partition that had one.
             OffsetsForgotten: the same with exactly once. A new worker reads such a partition from its beginning. If the broker
                 has only lost the offset, all its events would be predicted twice.
         """
+        now = self._clock()
+        came, self._came, self._next = self._came, now, now + ASK_INTERVAL
+        if now < came + PAUSE:
+            return
+        self._ask(partitions)
+        if self._missed:
+            self._ask(partitions)
+
+    def look(self, partitions: Collection[Partition]) -> None:
+        """Ask if it is time to. The caller has just polled, and got no record. Raises as `fetched`."""
         if self._clock() < self._next or self._health.broker_away is not None:
             return
         self._next = self._clock() + ASK_INTERVAL
-        self._ask(partitions, committed, confirmed)
+        self._ask(partitions)
 
-    def _ask(
-        self,
-        partitions: Collection[Partition],
-        committed: Callable[[], Collection[Partition]],
-        confirmed: Callable[[], Mapping[Partition, int]],
-    ) -> None:
-        missed, before = self._without({*partitions} & {*self._found, *committed()}), self._missed
+    def _ask(self, partitions: Collection[Partition]) -> None:
+        missed, before = self._without({*partitions} & {*self._found, *self._committed()}), self._missed
         self._missed = missed
         gone = missed & before
         if gone and self._exactly_once:
@@ -118,7 +104,7 @@ class DeletedOffsets:
                 f"`input.start` says. Or the broker has lost committed offsets: then all events would be predicted twice. Stop "
                 f"all workers, and set the group to the offsets that were confirmed (`millstream docs "
                 f"runbook#offsets-that-a-broker-has-lost`). The broker has confirmed these to this worker, as "
-                f"topic,partition,offset: {listed(confirmed())}"
+                f"topic,partition,offset: {listed(self._confirmed())}"
             )
         if gone:
             raise ClusterChanged(

@@ -159,7 +159,12 @@ class Source:
         )
         self._fetch_check = FetchCheck(self._consumer, health)
         self._deleted = DeletedOffsets(
-            self._consumer, health, subscription.group, exactly_once=subscription.exactly_once
+            self._consumer,
+            health,
+            subscription.group,
+            exactly_once=subscription.exactly_once,
+            committed=assignment.committed_now,
+            confirmed=self._confirmed,
         )
         self._count = PartitionCount(self._consumer, subscription.topics, assignment)
 
@@ -221,10 +226,10 @@ class Source:
         own = self._epochs.keys() - self.markers.new
         if not records:
             self._fetch_check.look(own, self._paused)
-            self._deleted.look(own, self._assignment.committed_now, self._confirmed)
+            self._deleted.look(own)
             return None
         self._fetch_check.fetched()
-        self._deleted.fetched(own, self._assignment.committed_now, self._confirmed)
+        self._deleted.fetched(own)
         self._unreadable.passed(records.partitions)
         wall = time.time_ns() // 1_000_000
         if before is not self._epochs:

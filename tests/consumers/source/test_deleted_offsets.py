@@ -28,19 +28,27 @@ class Idle:
         self.consumer = FakeConsumer({A: 10, B: 0})
         self.consumer.committed_offsets = {A: (10, "")}
         self.health = Health(60)
+        self.committed: tuple[Partition, ...] = ()
         self.offsets = DeletedOffsets(
-            cast("Consumer", self.consumer), self.health, "g", exactly_once=exactly_once, clock=lambda: self.now
+            cast("Consumer", self.consumer),
+            self.health,
+            "g",
+            exactly_once=exactly_once,
+            committed=lambda: self.committed,
+            confirmed=lambda: {A: 10},
+            clock=lambda: self.now,
         )
         self.offsets.assigned([TopicPartition(*A, 10), TopicPartition(*B, -1001)])
 
     def came(self, after: float = 0.0) -> None:
         """Records came after so many seconds."""
         self.now += after
-        self.offsets.fetched([A, B], lambda: (), lambda: {A: 10})
+        self.offsets.fetched([A, B])
 
-    def look(self, *confirmed: Partition) -> None:
+    def look(self, *committed: Partition) -> None:
         self.now += ASK_INTERVAL
-        self.offsets.look([A, B], lambda: confirmed, lambda: {A: 10})
+        self.committed = committed
+        self.offsets.look([A, B])
 
 
 def test_offset_that_is_gone_twice_in_a_row_ends_the_worker() -> None:
@@ -115,7 +123,7 @@ def test_nothing_is_asked_while_records_come_or_no_broker_answers() -> None:
     idle = Idle()
     idle.came()
     idle.now += ASK_INTERVAL / 2
-    idle.offsets.look([A], list, dict)
+    idle.offsets.look([A])
     idle.health.broker_away = "away"
     idle.look()
     assert "committed" not in idle.consumer.calls

@@ -41,11 +41,12 @@ def test_events_of_the_new_topic_are_all_predicted(kafka: Broker, tmp_path: Path
     assert sorted(answered(service)) == sorted(f"e{number}" for number in range(30))
 
 
+@pytest.mark.parametrize("more", [20, 1000], ids=["as many", "more"])
 @pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
-def test_events_of_a_new_topic_with_as_many_events_are_all_predicted(
-    kafka: Broker, tmp_path: Path, delivery: str
+def test_events_of_a_new_topic_with_as_many_events_or_more_are_all_predicted(
+    kafka: Broker, tmp_path: Path, delivery: str, more: int
 ) -> None:
-    """The client sees nothing: it waits at the end of the old topic, which is that of the new one."""
+    """The client sees nothing: it goes on at its old offset, or waits there for more events."""
     service = python_service(tmp_path, kafka, "return {'y': inputs['x'][:, 0]}", delivery=delivery)
     (topic,) = service.inputs
     with Worker(service.file) as worker:
@@ -53,38 +54,17 @@ def test_events_of_a_new_topic_with_as_many_events_are_all_predicted(
         send(service, range(20))
         wait_until(lambda: service.committed().get((topic, 0)) == 20, 60, "the commit")
         recreate(kafka, service, 4)
-        send(service, range(20, 40))
-        wait_until(lambda: not worker.running or len(answered(service)) == 40, 90, "the worker to end or to go on")
+        send(service, range(20, 20 + more))
+        wait_until(
+            lambda: not worker.running or len(answered(service)) == 20 + more, 90, "the worker to end or to go on"
+        )
         if worker.running:
             assert worker.stop() == 0
         else:
             assert "created anew" in worker.log
     with Worker(service.file, "--until-idle") as successor:
         assert successor.wait() == 0
-    assert sorted(answered(service)) == sorted(f"e{number}" for number in range(40))
-
-
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
-def test_events_of_a_new_topic_that_is_filled_at_once_are_all_predicted(
-    kafka: Broker, tmp_path: Path, delivery: str
-) -> None:
-    """The new topic has more events than the old one before the client reads again, at the old offset."""
-    service = python_service(tmp_path, kafka, "return {'y': inputs['x'][:, 0]}", delivery=delivery)
-    (topic,) = service.inputs
-    with Worker(service.file) as worker:
-        worker.wait_ready()
-        send(service, range(20))
-        wait_until(lambda: service.committed().get((topic, 0)) == 20, 60, "the commit")
-        recreate(kafka, service, 4)
-        send(service, range(20, 1020))
-        wait_until(lambda: not worker.running or len(answered(service)) == 1020, 90, "the worker to end or to go on")
-        if worker.running:
-            assert worker.stop() == 0
-        else:
-            assert "created anew" in worker.log
-    with Worker(service.file, "--until-idle") as successor:
-        assert successor.wait() == 0
-    assert sorted(answered(service)) == sorted(f"e{number}" for number in range(1020))
+    assert sorted(answered(service)) == sorted(f"e{number}" for number in range(20 + more))
 
 
 def recreate(kafka: Broker, service: Service, partitions: int) -> None:
