@@ -60,6 +60,22 @@ class StageFailed(WorkerError):  # noqa: N818
     """An unexpected error ended a stage. Raised by `worker` with that error as its cause."""
 
 
+class MemoryShort(WorkerError):  # noqa: N818
+    """Memory is too short for the worker to go on. Raised by `worker`; the next one reads what is not committed again."""
+
+    def __init__(self, doing: str, error: BaseException) -> None:
+        """Args:
+        doing: what the worker did, as in "the worker read records".
+        error: that memory is short. It is not kept: its traceback would keep what the worker has just read.
+        """
+        super().__init__(
+            f"memory ran short while the worker {doing} ({str(error) or type(error).__name__}), so it ends. Nothing is lost: the "
+            f"events since the last commit are read again. Give the worker more memory (`ulimit -v`, or the limit of its "
+            f"container). Or lower `batch.max_events` and `limits.in_flight_bytes` in the pipeline file: the latter also bounds "
+            f"what the worker fetches ahead."
+        )
+
+
 class EventRefused(WorkerError):  # noqa: N818
     """An event was rejected for a reason at which the pipeline stops (`on_error.stop`).
 
@@ -108,9 +124,11 @@ class ReadBelowCommitted(WorkerError):  # noqa: N818
 
 
 def as_worker_error(failure: BaseException) -> WorkerError:
-    """The error as a WorkerError. An error of another class becomes the cause of a `StageFailed`."""
+    """The error as a WorkerError. An error of another class becomes the cause of a `StageFailed`, unless memory is short."""
     if isinstance(failure, WorkerError):
         return failure
+    if isinstance(failure, MemoryError):
+        return MemoryShort("ran the model", failure)  # what else it does, the worker's own threads tell
     error = StageFailed(f"{type(failure).__name__}: {failure}")
     error.__cause__ = failure
     return error

@@ -23,7 +23,7 @@ from millstream.schemas.store import AvroType
 ROOM = 1 << 28
 # Bytes of a buffer that later calls use again, if it is large enough for them. In a new buffer, each page costs a page fault,
 # which takes longer than to decode an event of 4 kB. A full block of JSON events of 1.2 kB with four wanted texts reserves 55 MB.
-_KEPT = 1 << 26
+KEPT = 1 << 26
 # Least bytes of a node's cells that get an array of their own. If they fill it, it becomes the column, and nothing is copied.
 _OWN_ARRAY = 1 << 20
 SPARE: list[npt.NDArray[np.uint8]] = []
@@ -215,7 +215,7 @@ class ColumnBuffers:
     def columns(self, filled: Filled) -> list[Column]:
         """Copy the event's fields into columns."""
         columns = [self._column(index, filled) for index in self._nodes[0].members]
-        if len(filled.memory) == _KEPT:
+        if len(filled.memory) == KEPT:
             SPARE.append(filled.memory)
         return columns
 
@@ -249,9 +249,9 @@ class ColumnBuffers:
         needed, given = np.array([beside, *sizes.flat]), self._given
         if (needed > given).any():
             given = np.maximum(self._given, needed + needed // 32 * 8)
-            if given.sum() > _KEPT:  # then without room to spare
+            if given.sum() > KEPT:  # then without room to spare
                 given = np.maximum(self._given, needed)
-            if given.sum() <= _KEPT:
+            if given.sum() <= KEPT:
                 self._given = given
             else:
                 given = needed
@@ -259,10 +259,13 @@ class ColumnBuffers:
 
     def _memory(self, size: int) -> npt.NDArray[np.uint8]:
         """A buffer of at least `size` bytes. Only filled pages take memory. In an array of numpy, one byte may take 2 MB."""
-        if size <= _KEPT and SPARE:
+        if size <= KEPT and SPARE:
             with suppress(IndexError):  # another thread has taken it
                 return SPARE.pop()
-        pages = mmap.mmap(-1, max(size, _KEPT), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        try:
+            pages = mmap.mmap(-1, max(size, KEPT), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:  # the error that numpy raises if there is no memory for an array
+            raise MemoryError(f"Unable to allocate {max(size, KEPT):,} bytes: {error.strerror}") from None
         if hasattr(mmap, "MADV_NOHUGEPAGE"):
             pages.madvise(mmap.MADV_NOHUGEPAGE)
         return np.frombuffer(pages, np.uint8)

@@ -76,7 +76,11 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         _drop_output()  # the reader of our output has ended (`| head`)
         return DONE
+    except MemoryError as error:
+        return _tell_short(arguments, error)
     except OSError as error:
+        if error.errno == errno.ENOMEM:
+            return _tell_short(arguments, error)
         if error.errno not in _FULL:
             raise
         print(f"The output, or a file, can't be written: {error.strerror}. Make room, and try again.", file=sys.stderr)
@@ -84,9 +88,26 @@ def run(arguments: Sequence[str]) -> int:
         return FAILED
 
 
+def _tell_short(arguments: Sequence[str], error: Exception) -> int:
+    """Say that memory is short; returns the exit code. What a worker that runs was doing, it tells itself."""
+    name = _command_of(arguments)
+    kept = " Nothing is lost: the events since the last commit are read again." if name in SUPERVISED else ""
+    print(
+        f"Memory ran short while `millstream {name}` ran ({str(error) or type(error).__name__}), so it ends.{kept} Give it more "
+        f"memory (`ulimit -v`, or the limit of its container). If that is not to be had, lower `batch.max_events` and "
+        f"`limits.in_flight_bytes` in the pipeline file, or give a command that reads events fewer of them at a time.",
+        file=sys.stderr,
+    )
+    return FAILED
+
+
+def _command_of(arguments: Sequence[str]) -> str | None:
+    return next((word for word in arguments if not word.startswith("-")), None)
+
+
 def _answer(arguments: Sequence[str]) -> int:
     """Run one command line; returns the exit code. Raises OSError if the output can't be written."""
-    name = next((word for word in arguments if not word.startswith("-")), None)
+    name = _command_of(arguments)
     try:
         args = _parsed(name, arguments)
     except SystemExit:

@@ -87,7 +87,7 @@ def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
                     if advice and hint not in hints.values():
                         # One error has other hints for events with other fields.
                         hints.setdefault((why.reason, why.error), hint)
-        except (WorkerError, InferenceError, SchemaError, KeyboardInterrupt):
+        except (WorkerError, InferenceError, SchemaError, MemoryError, KeyboardInterrupt):
             first = some[min(printed, len(some) - 1)].where  # Ctrl-C may come behind the last one
             _say(f"{_counts(predicted, reasons)}; {first} and all events after it were not run")
             raise

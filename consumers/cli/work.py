@@ -110,6 +110,7 @@ def run(args: argparse.Namespace) -> int:
         del admin  # it would keep its connections and threads
         _log_start(instance_id.name, plan)
         gc.freeze()  # the objects loaded so far stay, so the garbage collector needn't scan them again
+        drained: bool | None = None  # None: it ends by an error
         try:
             # Until the model is warm, a signal ends the process at once: a warm-up may take minutes.
             drained = _run_watched(
@@ -118,6 +119,8 @@ def run(args: argparse.Namespace) -> int:
         finally:
             gc.unfreeze()  # at the exit, the collector frees them: libraries such as torch's print their leaked objects there
             _log_totals(metrics, pipeline, predicts=not dedicated)
+            if drained is None:
+                log.info("the worker ended early, by an error: the totals count what was final until then")
         instance_id.release()
     finally:
         if server is not None:

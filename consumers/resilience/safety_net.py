@@ -53,8 +53,14 @@ class SafetyNet(Generic[T]):
     def note(self, error: Exception) -> None:
         """Log the error of a batch or a record, each fault once."""
         frames = _frames(error)
-        if frames not in self._logged and len(self._logged) < MAX_LOGGED:
-            self._logged.add(frames)
+        if frames in self._logged or len(self._logged) >= MAX_LOGGED:
+            return
+        self._logged.add(frames)
+        if isinstance(error, MemoryError):
+            log.warning(
+                "memory is short in the %s stage (%s): the events run again in parts", self._stage, _text(error)
+            )
+        else:
             log.error(
                 "unexpected error in the %s stage: the events run again in parts, and one that raises it alone is rejected. More "
                 "events with this error are counted in %s and not logged",
@@ -75,6 +81,12 @@ class SafetyNet(Generic[T]):
 
     def rejection_of(self, error: Exception) -> Rejection:
         """The rejection of a record that is at fault."""
+        if isinstance(error, MemoryError):
+            return Rejection(
+                "internal_error",
+                f"the {self._stage} stage got no memory for this event alone ({_text(error)}), and works on good events. Give "
+                f"the worker more memory, and replay the event.",
+            )
         return Rejection(
             "internal_error",
             f"a bug in Millstream: the {self._stage} stage raised {_text(error)} ({_frames(error)}). The worker works on good "
@@ -88,11 +100,11 @@ class SafetyNet(Generic[T]):
             the good record; None if there was none yet. Then the record counts as at fault.
 
         Raises:
-            Exception: `error`, on more than 16 records before any good one.
+            Exception: `error`, on more than 16 records before any good one; at once if memory is short, which may hit any record.
         """
         if self._good is None:
             self._unproven += 1
-            if self._unproven > MAX_UNPROVEN:
+            if self._unproven > MAX_UNPROVEN or isinstance(error, MemoryError):
                 raise error
         return self._good
 
@@ -104,8 +116,8 @@ class SafetyNet(Generic[T]):
             run: runs the stage on an input.
 
         Raises:
-            Exception: `error`, if the stage raises on the good record too, or on more than 16 records before any good one.
-                Or an expected error of the run: there is an outage, or the worker must end.
+            Exception: `error`, if the stage raises on the good record too, or as `proof` says. Or an
+                expected error of the run: there is an outage, or the worker must end.
         """
         good = self.proof(error)
         if good is None:

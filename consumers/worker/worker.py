@@ -14,7 +14,14 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
-from millstream.consumers.errors import Abandoned, EventRefused, ReadBelowCommitted, WorkerError, as_worker_error
+from millstream.consumers.errors import (
+    Abandoned,
+    EventRefused,
+    MemoryShort,
+    ReadBelowCommitted,
+    WorkerError,
+    as_worker_error,
+)
 from millstream.consumers.events import Barrier, FetchedBatch, Rejection
 from millstream.consumers.flow.batch_window import BatchWindow
 from millstream.consumers.flow.partition_names import ranges_of
@@ -48,6 +55,9 @@ _FORGOTTEN = (
 _UNFINISHED = "%d events were not finished: %s"
 _AWAY = "%d events were not finished, because no broker answers: %s"
 _LOST = "%d events were not finished before their partitions were lost: %s"
+_READS = "read records"
+# What a stage does, by the name of its thread, and what the other ones do.
+_DOES, _FOLLOWS = {"compute": "decoded events or ran the model", "write": "wrote results"}, "followed its rollout"
 Stage = tuple[str, Callable[[], None]]
 """The name of a thread, and what it runs."""
 VersionOf = Callable[[Key, Position], LetterModel | None]
@@ -108,7 +118,7 @@ class Worker:
         self._rewinds = 0  # how often the worker went back to the committed offsets
         self._ended = False
         self._stop_by: float | None = None  # end of the drain time; None: the worker was not seen to stop yet
-        self._threads = [LibraryThread(partial(self._run_stage, run), name) for name, run in stages]
+        self._threads = [LibraryThread(partial(self._run_stage, name, run), name) for name, run in stages]
 
     def stop(self) -> None:
         """Ask the worker to drain and end. A signal handler may call it."""
@@ -149,6 +159,7 @@ class Worker:
         for thread in self._threads:
             thread.start()
         watch(self._watched_loop, 2 * self._health.stall_after)
+        drained, unfinished = False, 0
         try:
             self._models.prepare()
             self._health.waiting_for = "the group's assignment"
@@ -158,8 +169,9 @@ class Worker:
             if isinstance(self._ending.failure, ReadBelowCommitted):
                 self._source.refuse_past_end()
         except Exception as error:
-            self._ending.fail(error)
-            raise
+            self._fail(_READS, error)
+            if not isinstance(error, MemoryError):
+                raise
         finally:
             self._end()
         if isinstance(self._ending.failure, Abandoned):
@@ -449,9 +461,13 @@ class Worker:
                 "a model's close() has not come back within %g s (limits.drain_timeout): nothing waits for it", patience
             )
 
-    def _run_stage(self, run: Callable[[], None]) -> None:
+    def _run_stage(self, name: str, run: Callable[[], None]) -> None:
         """Run a stage. An error in it ends the worker: `run` raises it."""
         try:
             run()
         except BaseException as error:
-            self._ending.fail(error)
+            self._fail(_DOES.get(name, _FOLLOWS), error)
+
+    def _fail(self, doing: str, error: BaseException) -> None:
+        """Note the error that ends the worker. `doing`: see `MemoryShort`."""
+        self._ending.fail(MemoryShort(doing, error) if isinstance(error, MemoryError) else error)

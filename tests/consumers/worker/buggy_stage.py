@@ -6,14 +6,19 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from millstream.consumers.batch.batcher import Batcher
 from millstream.consumers.cli import main as cli
 from millstream.consumers.decode.decoder import BlockDecoder
 from millstream.consumers.execute.flights import Flights
+from millstream.consumers.source.kafka_source import Source
 from millstream.consumers.worker import build
+from millstream.schemas import column_buffers
 
 if TYPE_CHECKING:
     from millstream.consumers.events import DecodedBatch, FetchedBatch
+    from millstream.consumers.flow.batch_window import BatchWindow
 
 TRIGGER = b'"e7"'  # in the value of an event
 
@@ -55,6 +60,25 @@ def skip_number() -> None:
     Flights.next_number = buggy  # type: ignore[method-assign]
 
 
+def lack_memory_to_read() -> None:
+    """Let each poll that brings records ask numpy for more memory than there is."""
+    poll = Source.poll
+
+    def short(self: Source, limit: int, timeout: float, window: BatchWindow | None = None) -> FetchedBatch | None:
+        polled = poll(self, limit, timeout, window)
+        if polled is not None:
+            np.empty(2**60, np.uint8)
+        return polled
+
+    Source.poll = short  # type: ignore[method-assign]
+
+
+def lack_memory_to_decode() -> None:
+    """Let the decoder's buffers be larger than all memory."""
+    column_buffers.KEPT = 2**60
+    column_buffers.SPARE = []
+
+
 if __name__ == "__main__":
     match sys.argv[1]:
         case "decode-raises":
@@ -66,4 +90,8 @@ if __name__ == "__main__":
             break_batcher()
         case "number-skipped":
             skip_number()
+        case "read-short":
+            lack_memory_to_read()
+        case "decode-short":
+            lack_memory_to_decode()
     sys.exit(cli.run(sys.argv[2:]))

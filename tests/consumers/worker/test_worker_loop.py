@@ -14,7 +14,14 @@ from confluent_kafka import KafkaError
 
 from millstream.consumers.batch.batcher import Limits
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
-from millstream.consumers.errors import Abandoned, EventRefused, StageFailed, TransactionAborted, WorkerError
+from millstream.consumers.errors import (
+    Abandoned,
+    EventRefused,
+    MemoryShort,
+    StageFailed,
+    TransactionAborted,
+    WorkerError,
+)
 from millstream.consumers.execute.result_buffer import MAX_DELAY
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.observability.health import Health
@@ -334,6 +341,17 @@ def test_error_of_a_stage_ends_the_worker_and_stays_counted_against_its_events()
     assert isinstance(working.error.__cause__, ZeroDivisionError)
     assert working.consumer.closed
     assert working.consumer.committed_offsets[A] == (0, "millstream starts=1 running=0 alone=0")
+
+
+def test_stage_without_memory_ends_the_worker_with_what_it_was_doing() -> None:
+    working = Working(6)
+    working.sink.failure = MemoryError()
+    working.assign()
+    assert ended(working.thread)
+    assert isinstance(working.error, MemoryShort)
+    assert str(working.error).startswith("memory ran short while the worker wrote results (MemoryError), so it ends.")
+    assert working.consumer.closed
+    assert working.consumer.committed_offsets[A][0] == 0
 
 
 def test_event_at_which_the_pipeline_stops_ends_the_worker_with_what_comes_before_committed() -> None:
