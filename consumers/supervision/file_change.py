@@ -1,4 +1,4 @@
-"""Notices that the pipeline file has changed since the last worker was started, and says what that means."""
+"""Notices that the pipeline file has changed since a worker was started, and says what that means."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,9 +19,11 @@ class FileChange:
         self._environ = environ
         self._pipeline = pipeline
         self._content = _content(pipeline.path)  # that the last worker was started with
+        self._saved: dict[int, int | None] = {}  # number of a worker -> when the file was saved, at the worker's start
 
     def said(self, number: int) -> str | None:
         """What to say before a worker of this number is started; None: the file is the same as for the last worker."""
+        self._saved[number] = _saved(self._pipeline.path)
         before, self._content = self._content, _content(self._pipeline.path)
         if self._content == before:
             return None
@@ -29,6 +31,14 @@ class FileChange:
             f"{self._pipeline.path.name} has changed: worker {number} starts with what it says now, and workers that run keep "
             f"what it said. End this run and start it again, so that all have the same{self._effect()}"
         )
+
+    def may_be_half_saved(self, number: int) -> bool:
+        """Whether the worker of this number may have read an unfinished file: some editors save it in two steps."""
+        try:
+            load_pipeline(self._pipeline.path, self._environ)
+        except PipelineError:
+            return True
+        return _saved(self._pipeline.path) != self._saved[number]
 
     def _effect(self) -> str:
         """What it means that the worker has another task than the others; empty: it has the same."""
@@ -49,6 +59,13 @@ def _task(pipeline: Pipeline) -> Mapping[str, object]:
         "input.topics": pipeline.input.topics,
         "output.topic": pipeline.output.topic,
     }
+
+
+def _saved(file: Path) -> int | None:
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:  # some editors remove it for a moment
+        return None
 
 
 def _content(file: Path) -> bytes:

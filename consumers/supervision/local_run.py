@@ -72,7 +72,7 @@ class LocalRun:
             return CommandProcess("work", pipeline.path, *instance_id, *level, log=lambda line: self._log(number, line))
 
         drain = pipeline.limits.drain_timeout + EXIT_TIMEOUT
-        self._supervisor = Supervisor(start, drain_timeout=drain, say=screen.say)
+        self._supervisor = Supervisor(start, misread=change.may_be_half_saved, drain_timeout=drain, say=screen.say)
 
     def stop(self, how: str) -> None:
         """Drain all workers and end. A signal handler may call this. `how`: what the user did, such as Ctrl-C."""

@@ -60,13 +60,22 @@ class Supervisor:
     Times are seconds on the monotonic clock; callers pass them as arguments.
     """
 
-    def __init__(self, start: Callable[[int], Worker], *, drain_timeout: float, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        start: Callable[[int], Worker],
+        *,
+        misread: Callable[[int], bool],
+        drain_timeout: float,
+        say: Callable[[str], None],
+    ) -> None:
         """Args:
         start: starts the worker with a number.
+        misread: whether the worker with a number may have read an unfinished pipeline file at its start.
         drain_timeout: seconds that a worker may take to drain.
         say: called with a sentence about each thing that happens.
         """
         self._start = start
+        self._misread = misread
         self._drain_timeout = drain_timeout
         self._say = say
         self._supervised: dict[int, _Supervised] = {}
@@ -189,9 +198,11 @@ class Supervisor:
         how = f"worker {number} (pid {worker.pid}) ended {_how(status)}"
         # A model may end the process with the same status: that is a crash, after which no totals are logged.
         if status == NEEDS_CHANGE and (worker.told_totals or not worker.was_ready):
-            entry.stopped = True
-            self._stopped(how, worker)
-            return
+            if worker.was_ready or not self._misread(number):
+                entry.stopped = True
+                self._stopped(how, worker)
+                return
+            how += ", and the pipeline file can't be read, or was saved meanwhile"
         was_looping = entry.restarts.looping
         wait = entry.restarts.ended(now)
         entry.due = now + wait

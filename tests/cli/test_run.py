@@ -239,7 +239,8 @@ def test_run_that_ends_with_a_broken_worker_fails(kafka: Broker, tmp_path: Path)
     with Run(service.file, "--plain", "--workers", "2", "--metrics-port", "0", "--metrics-host", "127.0.0.1") as run:
         run.wait_ready(2)
         victim = min(run.children())
-        service.file.write_text("name: [", encoding="utf-8")
+        text = service.file.read_text(encoding="utf-8")
+        service.file.write_text(text.replace("name: vector", "name: no-such-model"), encoding="utf-8")
         os.kill(victim, signal.SIGKILL)
         run.wait_for(lambda: "so it isn't restarted" in run.log, "the worker that can't start is given up")
         told = "was given up: exit code 3, see its last log lines"
@@ -248,6 +249,21 @@ def test_run_that_ends_with_a_broken_worker_fails(kafka: Broker, tmp_path: Path)
         run.process.send_signal(signal.SIGTERM)
         assert run.process.wait(60) == 1, run.log
     assert run.log.rstrip().endswith("-- 1 worker had ended by an error before, which the lines above tell")
+
+
+def test_worker_that_starts_while_the_file_is_saved_is_started_again(kafka: Broker, tmp_path: Path) -> None:
+    service = vector_service(tmp_path, kafka)
+    with Run(service.file, "--plain", "--workers", "2", "--metrics-port", "0", "--metrics-host", "127.0.0.1") as run:
+        run.wait_ready(2)
+        whole = service.file.read_text(encoding="utf-8")
+        service.file.write_text("name: [", encoding="utf-8")
+        os.kill(min(run.children()), signal.SIGKILL)
+        run.wait_for(lambda: "the pipeline file can't be read, or was saved meanwhile" in run.log, "the file is told")
+        service.file.write_text(whole, encoding="utf-8")
+        run.wait_ready(2)
+        run.process.send_signal(signal.SIGTERM)
+        assert run.process.wait(60) == 0, run.log
+    assert "isn't restarted" not in run.log
 
 
 def test_run_ends_when_the_pipeline_stops_at_an_event(kafka: Broker, tmp_path: Path) -> None:

@@ -41,3 +41,22 @@ def test_changed_file_is_told_once_with_what_it_means(tmp_path: Path, text: str,
     assert told.startswith(f"{pipeline.path.name} has changed: worker 1 starts with what it says now")
     assert told.endswith(end)
     assert change.said(2) is None
+
+
+def test_file_that_was_saved_since_a_workers_start_may_have_been_unfinished_then(tmp_path: Path) -> None:
+    pipeline = load(tmp_path, SMALL)
+    change = FileChange(pipeline, {})
+    change.said(0)
+    assert not change.may_be_half_saved(0)
+    pipeline.path.write_text(SMALL[: len(SMALL) // 2])
+    assert change.may_be_half_saved(0)
+    change.said(1)
+    assert change.may_be_half_saved(1), "it can't be read"
+    pipeline.path.unlink()
+    assert change.may_be_half_saved(1)
+    change.said(2)
+    pipeline.path.write_text(SMALL)
+    assert change.may_be_half_saved(0), "it may have read the file between the two steps"
+    assert change.may_be_half_saved(2)
+    change.said(3)
+    assert not change.may_be_half_saved(3)

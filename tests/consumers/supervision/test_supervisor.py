@@ -50,11 +50,11 @@ class Scripted:
 class Floor:
     """A supervisor and all workers it ever started, by number."""
 
-    def __init__(self, on_start: Callable[[Scripted], None] = lambda _: None) -> None:
+    def __init__(self, on_start: Callable[[Scripted], None] = lambda _: None, *, misread: bool = False) -> None:
         self.started: list[tuple[int, Scripted]] = []
         self.said: list[str] = []
         self._on_start = on_start
-        self.supervisor = Supervisor(self._start, drain_timeout=DRAIN, say=self.said.append)
+        self.supervisor = Supervisor(self._start, misread=lambda _: misread, drain_timeout=DRAIN, say=self.said.append)
 
     def _start(self, number: int) -> Scripted:
         worker = Scripted(100 + len(self.started))
@@ -190,6 +190,28 @@ def test_worker_that_needs_a_change_is_not_started_again_and_the_others_go_on() 
     floor.supervisor.tick(200.0)
     floor.supervisor.tick(202.0)
     assert [number for number, _ in floor.started] == [0, 1, 1]
+
+
+def test_worker_that_read_an_unfinished_file_is_started_again_after_its_back_off() -> None:
+    floor = Floor(misread=True)
+    floor.supervisor.resize(2, 0.0)
+    floor.supervisor.note_ready()
+    floor.latest(0).ended = NEEDS_CHANGE
+    for second in range(1, 4):
+        floor.supervisor.tick(float(second))
+    assert [number for number, _ in floor.started] == [0, 1, 0]
+    assert floor.supervisor.given_up == []
+    [sentence] = floor.said
+    assert "the pipeline file can't be read, or was saved meanwhile; it restarts in 1 s" in sentence
+
+
+def test_worker_that_stops_at_an_event_is_not_started_again_though_the_file_was_saved_meanwhile() -> None:
+    floor = Floor(misread=True)
+    floor.supervisor.resize(2, 0.0)
+    worker = floor.latest(0)
+    worker.was_ready, worker.told_totals, worker.ended = True, True, NEEDS_CHANGE
+    floor.supervisor.tick(1.0)
+    assert floor.supervisor.given_up == [0]
 
 
 @pytest.mark.parametrize("told_totals", [False, True])
