@@ -118,7 +118,7 @@ class Source:
         self._fatal: KafkaError | None = None
         self._crashed = False
         self._unreadable = UnreadableBatches(metrics)
-        self._past_end = PastEnd(subscription.group)
+        self._past_end = PastEnd(subscription.group, health)
         self.assigned_once = False
         self.lost_uncommitted = (
             0  # records read of partitions that were lost since the last assignment, and not committed

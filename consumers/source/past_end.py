@@ -5,22 +5,26 @@ from collections.abc import Mapping
 
 from millstream.consumers.errors import OffsetsPastEnd
 from millstream.consumers.flow.partition_names import ranges_of
+from millstream.consumers.observability.health import Health
 from millstream.consumers.record_types import Partition
 
 # Seconds for which a partition must end too early. A new leader may tell an earlier end until its followers have answered.
 PATIENCE = 10.0
+WHAT = "offsets"  # what is away meanwhile, see `Health`
 Past = Mapping[Partition, tuple[int, int]]
 """Partitions that end too early -> the offset of the next event to read, and the partition's end."""
 
 
 class PastEnd:
-    """Remembers since when partitions end too early. Only the main thread calls it."""
+    """Remembers since when partitions end too early: the worker is not ready meanwhile. Only the main thread calls it."""
 
-    def __init__(self, group: str) -> None:
+    def __init__(self, group: str, health: Health) -> None:
         """Args:
         group: the consumer group, for messages.
+        health: gets the partitions that end too early.
         """
         self._group = group
+        self._health = health
         self._since: dict[Partition, float] = {}
         self.seen: dict[Partition, tuple[int, int]] = {}
         """Partitions that have ended too early, as in `Past`. New events may have filled the gap since."""
@@ -32,6 +36,11 @@ class PastEnd:
             OffsetsPastEnd: some have ended too early for `PATIENCE` seconds.
         """
         self.seen |= past
+        if past:
+            said = f"group {self._group} is at an offset past the end of {ranges_of(past)}"
+            self._health.away(WHAT, said, stops_reading=False)
+        else:
+            self._health.back(WHAT)
         now = time.monotonic()
         self._since = {partition: self._since.get(partition, now) for partition in past}
         refuse_past_end(self._group, {p: past[p] for p, since in self._since.items() if now - since >= PATIENCE})

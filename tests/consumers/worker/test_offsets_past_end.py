@@ -94,7 +94,8 @@ def test_events_that_fill_the_gap_under_a_worker_are_not_passed_by(
     load = vector_events(EVENTS, seed=32)
     with Run(service.file, "--workers", "1") as run:
         wait_until(lambda: run.log.count("does not have offset 20") == 4, 60, "the client to go back")
-        wait_until(lambda: run.get("/ready")[0] == 200, 60, "the worker to be ready")
+        told = f"not ready: group {service.group} is at an offset past the end of {service.inputs[0]}/0-3"
+        wait_until(lambda: told in run.get("/ready")[1], 60, "the worker to say why it is not ready")
         producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 500})  # all at once, in one batch
         for value in load.values:
             producer.produce(service.inputs[0], value, partition=1)
