@@ -930,6 +930,10 @@ def test_list_of_events_is_refused_once(
         (gzip.compress(b'{"id": "a"}\n'), "a file that is compressed with gzip"),
         ('{"id": "a"}\n'.encode("utf-16"), "UTF-16"),
     ],
+    ids=[
+        "gzip",
+        "UTF-16",
+    ],  # by default, an ID has the content: a gzip header has the time, so each process has other IDs
 )
 @pytest.mark.parametrize("command", ["predict", "produce"])
 def test_other_bytes_on_standard_input_are_refused_once(
