@@ -136,7 +136,7 @@ def _is_sound(histogram: Histogram, bins: int) -> bool:
     if not len(places):
         return True
     inside = places[0] >= 0 and places[-1] < bins and bool((np.diff(places) > 0).all())
-    return inside and counts.min() > 0 and counts.max() <= _MAX_COUNT // len(counts)
+    return inside and bool(counts.min() > 0 and counts.max() <= _MAX_COUNT // len(counts))
 
 
 class Merge:

@@ -265,6 +265,6 @@ def test_difference_counts_only_labelled_events_that_both_models_scored() -> Non
     both = ~whole.failed & ~np.isnan(whole.labels)
     found = estimate(summarise(whole, 0.5), task="classification")
     expected = estimate(summarise(part(whole, both), 0.5), task="classification")
-    assert (found.paired, found.positives) == (both.sum(), whole.labels[both].sum())
+    assert (found.paired, found.positives) == (int(both.sum()), float(whole.labels[both].sum()))
     close(found.auc_difference_error, expected.auc_difference_error or 0)
     close(found.log_loss_difference, expected.log_loss_difference or 0)

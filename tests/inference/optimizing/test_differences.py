@@ -19,7 +19,7 @@ floats = arrays(np.float32, array_shapes(min_dims=1, max_dims=3, max_side=5), el
 def test_equal_outputs_do_not_differ(array: npt.NDArray[np.float32]) -> None:
     (found,) = number_differences({"y": array}, {"y": array.copy()})
     assert (found.max, found.mean, found.p99, found.lost) == (0, 0, 0, 0)
-    assert (found.low, found.high) == (array.min(), array.max())
+    assert (found.low, found.high) == (float(array.min()), float(array.max()))
 
 
 @given(floats, st.integers(0, 2**32 - 1))
