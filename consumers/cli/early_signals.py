@@ -42,10 +42,11 @@ def end_early(arguments: Sequence[str]) -> None:
     """Let Ctrl-C end the command of this command line at once, until it handles the signal itself.
 
     SIGTERM and SIGHUP end `work` and `run` in the same way. Without a handler, the kernel would ignore them in the first process
-    of a container. Both have read nothing yet, so they end as if they had drained.
+    of a container. Both have read nothing yet, so they end as if they had drained. With `--until-idle`, that is a failure: a
+    script would go on without the predictions.
     """
     if next((word for word in arguments if not word.startswith("-")), None) in SUPERVISED:
-        end = EndAtOnce("interrupted before it was ready; nothing was read\n", 0)
+        end = EndAtOnce("interrupted before it was ready; nothing was read\n", int("--until-idle" in arguments))
         end.take(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     else:
         EndAtOnce("interrupted\n", 1).take(signal.SIGINT)

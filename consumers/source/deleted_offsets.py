@@ -104,7 +104,8 @@ class DeletedOffsets:
                 f"`input.start` says. Or the broker has lost committed offsets: then all events would be predicted twice. Stop "
                 f"all workers, and set the group to the offsets that were confirmed (`millstream docs "
                 f"runbook#offsets-that-a-broker-has-lost`). The broker has confirmed these to this worker, as "
-                f"topic,partition,offset: {listed(self._confirmed())}"
+                f"topic,partition,offset; if several workers name a partition, the highest offset counts: "
+                f"{listed(self._confirmed())}"
             )
         if gone:
             raise ClusterChanged(

@@ -27,7 +27,8 @@ def refuse_forgotten(positions: Iterable[TopicPartition], confirmed: Mapping[Par
                 f"but it has confirmed {known} before. So it has lost committed offsets, or somebody has set them back. From "
                 f"there, events would be predicted twice, so the worker ends. Stop all workers, and set the group to the offsets "
                 f"that were confirmed (`millstream docs runbook#offsets-that-a-broker-has-lost`). The broker has confirmed these "
-                f"to this worker, as topic,partition,offset: {listed(confirmed)}"
+                f"to this worker, as topic,partition,offset; if several workers name a partition, the highest offset counts: "
+                f"{listed(confirmed)}"
             )
 
 

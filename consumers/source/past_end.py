@@ -56,9 +56,10 @@ def refuse_past_end(group: str, past: Past) -> None:
     raise OffsetsPastEnd(
         f"group {group} is at offset {offset} of {topic}/{number}, but the partition ends at {end}{also}. Somebody has set the "
         f"group's offset too high, the brokers lost records, or the topic was deleted and created anew. New events below "
-        f"{offset} would not be predicted, so a worker ends there. Stop all workers. To read all that is there: "
-        f"kafka-consumer-groups.sh --bootstrap-server ... --group {group} {_topic_options(past)} --reset-offsets --to-earliest "
-        f"--execute; with --to-latest, only what comes from now on. Without Kafka's tools: `millstream docs "
+        f"{offset} would not be predicted, so a worker ends there. Stop all workers. Then run kafka-consumer-groups.sh "
+        f"--bootstrap-server ... --group {group} {_topic_options(past)} --reset-offsets --execute with one of these: --to-offset "
+        f"N to go on at an offset; --to-earliest to predict all that is there, also what was predicted before, such as for a new "
+        f"topic; --to-latest for only what comes from now on. Without Kafka's tools: `millstream docs "
         f"runbook#offsets-that-a-broker-has-lost` has a script. Then start the workers again."
     )
 

@@ -8,12 +8,17 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.flow.partition_names import ranges_of
+from millstream.consumers.observability.seldom import Kind, SeldomWarnings
 from millstream.consumers.record_types import Partition
 from millstream.topics.coordinator import UNREADY_ERRORS
 from millstream.topics.partitions import PERMISSIONS
 from millstream.topics.records import TRANSIENT_ERRORS
 
 log = logging.getLogger(__name__)
+_failures = SeldomWarnings()  # a broker may stay away for long, and `BrokerWatch` says that, too
+_FAILURE = Kind(
+    "request for the committed offsets failed; trying again", "requests for the committed offsets failed; trying again"
+)
 
 SEEK_TIMEOUT = 15.0  # seconds, within which a newly assigned partition has to accept a seek
 # Seconds to request the committed offsets. An open transaction of a lost worker can hide them for longer.
@@ -57,7 +62,7 @@ def seek_committed(
             _seek(consumer, position)
     except KafkaException as error:
         if error.args[0].retriable() or error.args[0].code() in AWAY_ERRORS:
-            log.warning("the committed offsets are not known yet: %s; trying again", error.args[0].str())
+            _failures.warn(_FAILURE, 1, error.args[0].str())
             return False
         topics = ", ".join(sorted({topic for topic, _ in partitions}))
         advice = "If the topic is gone, create it: millstream topics create PIPELINE. Otherwise, a new worker reads on from them."

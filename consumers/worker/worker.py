@@ -129,6 +129,11 @@ class Worker:
         self._ending.at_once.set()
         self._ending.stopping.set()
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._ending.stopping.is_set()
+
     def fail(self, error: WorkerError) -> None:
         """Let the worker end with this error; what is not committed stays so. Any thread may call it."""
         self._ending.fail(error)

@@ -16,7 +16,7 @@ import pytest
 from millstream.consumers.cli.early_signals import EndAtOnce, ctrl_c_ends, end_early, end_late, raise_on_ctrl_c
 from millstream.consumers.demo.example import example_folder
 from tests.consumers.processes import Worker
-from tests.consumers.python_service import python_service
+from tests.consumers.python_service import python_service, send
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,6 +91,25 @@ def test_ctrl_c_ends_a_command_that_is_not_ready_with_one_line(command: str, mom
         said = interrupt(run, moment, signal.SIGINT)
         assert run.wait(20) == (0 if command in ("work", "run") else 1)
     assert said == (NOT_READY if command in ("work", "run") else "interrupted\n")
+
+
+@pytest.mark.process
+def test_worker_that_works_until_idle_and_is_stopped_before_it_is_ready_fails() -> None:
+    with started("work", str(EXAMPLE), "--until-idle") as run:
+        said = interrupt(run, IMPORTING[1], signal.SIGTERM)
+        assert (run.wait(20), said) == (1, NOT_READY)
+
+
+@pytest.mark.broker
+def test_worker_that_works_until_idle_and_is_stopped_earlier_fails(kafka: Broker, tmp_path: Path) -> None:
+    body = "(FOLDER / f'called{inputs[\"x\"][0, 0]:g}').touch()\ntime.sleep(0.5)\nreturn {'y': inputs['x'][:, 0]}"
+    service = python_service(tmp_path, kafka, body, batch={"max_events": 1})
+    send(service, range(1, 5))
+    with Worker(service.file, "--until-idle") as worker:
+        worker.wait_for((tmp_path / "called1").exists, 60, "at the first event")
+        assert worker.stop(signal.SIGTERM) == 1
+        assert "stopped before it was idle" in worker.log
+        assert "drained: all results are written and committed" in worker.log
 
 
 @pytest.mark.process
