@@ -472,7 +472,9 @@ class Limits(Section):
     batch_timeout: PositiveDuration = Field(
         "10m",
         validate_default=True,
-        description="How long a batch may be in the model. Then the worker ends, for a call that hangs can't be ended otherwise.",
+        description="How long a batch may be in the model. Then the worker ends, for a call that hangs can't be ended otherwise. "
+        "At a worker's start, `/live` returns 200 for as long while the models are loaded, and for as long while each copy of "
+        "the model warms up.",
     )
     crash_attempts: int = Field(
         3,
