@@ -303,7 +303,7 @@ class ModelSettings(Section):
         validate_default=True,
         description="Where the models are: a folder, or a URL with `s3://`, `gs://`, `az://`, `hf://` or `file://`, laid out "
         "`<name>/<version>/` (`millstream docs models`); or MLflow: `models:/`, `models:/NAME@ALIAS` or `models:/NAME/3`. "
-        "Versions from a URL are fetched into `model.cache` (`millstream docs registries`).",
+        "Versions from a URL are fetched into `cache` (`millstream docs registries`).",
     )
     client: dict[Text, Secret] = Field(
         {},
@@ -322,7 +322,7 @@ class ModelSettings(Section):
     cache_size: Size = Field(
         "20GiB",
         validate_default=True,
-        description="Most bytes that the versions in `model.cache` may take together. The least recently used ones are deleted; "
+        description="Most bytes that the versions in `cache` may take together. The least recently used ones are deleted; "
         "versions that a process uses never are.",
     )
     poll_interval: PositiveDuration = Field(
