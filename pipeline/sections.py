@@ -201,8 +201,8 @@ class Input(Section):
     )
     weights: dict[Text, Annotated[float, Field(gt=0, le=1_000_000)]] = Field(
         {},
-        description="Under a backlog the topics' shares of the model are as these numbers; a topic left out has 1. "
-        "So urgent events don't wait behind bulk ones. Without any, first come, first served.",
+        description="Under a backlog, topics share the model's time by these numbers. The default is 1. So urgent events don't "
+        "wait behind bulk ones. Without weights, the worker runs events in the order in which they come.",
         examples=[{"urgent": 10, "bulk": 1}],
     )
 
@@ -405,13 +405,13 @@ class Batch(Section):
         "5ms",
         validate_default=True,
         description="Longest wait for more events, since the oldest one of the batch arrived. Where no other is expected in that "
-        "time, the batch does not wait. With `exactly_once` longer where that costs nothing: until shortly before the commit "
-        "that lets readers see its results.",
+        "time, the batch does not wait. With `exactly_once`, a batch may wait longer: until shortly before the next commit. "
+        "Readers see its results only after that.",
     )
     target_p99: PositiveDuration | None = Field(
         None,
-        description="How soon after being read 99 in 100 events are to have their result. A batch then waits for more events as "
-        "long as the rest leaves time, at most `max_wait` (`millstream docs batching`).",
+        description="How soon after being read 99 in 100 events are to have their result. A batch waits for more events only "
+        "while this target allows it, at most `max_wait` (`millstream docs batching`).",
     )
     max_bytes: Size = Field(
         "1MiB",
@@ -453,7 +453,8 @@ class Limits(Section):
         100_000,
         ge=2,
         description="Most events in flight: read, and their results not yet delivered. Lower it if fewer events may be read "
-        "again after a crash. At it nothing more is read; after half a second its partitions pause, and resume below half of it.",
+        "again after a crash. At this limit, the worker reads nothing more. After half a second, it pauses its partitions until "
+        "half of the limit is free.",
     )
     in_flight_bytes: Size = Field(
         "128MiB",
@@ -465,8 +466,8 @@ class Limits(Section):
     drain_timeout: PositiveDuration = Field(
         "20s",
         validate_default=True,
-        description="How long a stopping worker may take to finish what it holds, or one whose partitions move to finish the "
-        "batches that its model runs. Set it below the time after which a supervisor would kill it. Leaving the group takes up "
+        description="How long a worker may take to finish its events when it stops, or its running batches when its partitions "
+        "move. Set it below the time after which a supervisor would kill it. Leaving the group takes up "
         "to 10 s more where no broker answers.",
     )
     batch_timeout: PositiveDuration = Field(
@@ -479,8 +480,8 @@ class Limits(Section):
     crash_attempts: int = Field(
         3,
         ge=1,
-        description="After so many crashes of workers at the same events, these run few at a time, then one by one. The event "
-        "that crashes workers is rejected as `crashed`. Raise it if workers are often killed for other reasons.",
+        description="After this many crashes at the same events, workers run these events few at a time, and then one by one. "
+        "The event that crashes workers is rejected as `crashed`. Raise it if workers are often killed for other reasons.",
     )
     stall_after: PositiveDuration = Field(
         "60s",
