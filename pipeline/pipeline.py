@@ -57,7 +57,9 @@ class Pipeline(Section):
     output: Output = Field(description="The predictions.")
     dead_letters: DeadLetters = Field({}, validate_default=True, description="The events that cannot be processed.")
     models: Models | None = Field(
-        None, description="Several models, in place of `model` (`millstream docs several-models`)."
+        None,
+        description="In place of `model`: several models. Write one of `route`, `tenants`, `cascade` and `ensemble` "
+        "(`millstream docs several-models`).",
     )
     # With `models`, it stands for all of them: it has their settings, and a name for messages.
     model: Model = Field(None, validate_default=True, description="The model that answers.")

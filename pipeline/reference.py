@@ -48,7 +48,8 @@ One YAML file describes one pipeline. This is a whole one:
   characters that are special to a shell or a library loader.
 - **Durations** are `250us`, `5ms`, `0.5s`, `2m`, `1h`; **sizes** are `512B`, `64KiB`, `1MiB`, `2GiB` (by 1024) or `64KB`, `1MB`,
   `2GB` (by 1000). The unit is never left out.
-- **Paths** are taken from the folder of the pipeline file.
+- **File paths** are relative to the folder of the pipeline file. *Path of the field* means a [path](models.md#paths) in the
+  event.
 - An option without a default and not marked *required* may be left out; its description says what holds then.
   An option that is *required* is so only where its section, or its entry of a list, is used.
 """
@@ -113,12 +114,15 @@ def json_schema() -> JsonSchema:
 def options_markdown() -> str:
     """Return the reference page, docs/pipeline.md."""
     parts = [_INTRODUCTION.format(example=EXAMPLE)]
+    sections = schema_tree(Pipeline)["properties"]
     section = None
     for option in options():
         head, dot, _ = option.path.partition(".")
         if (head if dot else "") != section:
             section = head if dot else ""
-            heading = f"## `{section}`" if section else "## The pipeline"
+            heading = "## The pipeline"
+            if section:
+                heading = f"## `{section}`\n\n{sections[section.removesuffix('[]')]['description']}"
             parts.append(f"\n{heading}\n\n| option | type | default | description |\n|---|---|---|---|\n")
         default = "*required*" if option.required else f"`{option.default}`" if option.default is not None else ""
         kind = option.type.replace("|", "\\|")

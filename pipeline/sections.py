@@ -201,8 +201,8 @@ class Input(Section):
     )
     weights: dict[Text, Annotated[float, Field(gt=0, le=1_000_000)]] = Field(
         {},
-        description="Under a backlog the topics' shares of the model are as these numbers; a topic left out has 1. "
-        "So urgent events don't wait behind bulk ones. Without any, first come, first served.",
+        description="Under a backlog, topics share the model's time by these numbers. The default is 1. So urgent events don't "
+        "wait behind bulk ones. Without weights, the worker runs events in the order in which they come.",
         examples=[{"urgent": 10, "bulk": 1}],
     )
 
@@ -303,7 +303,7 @@ class ModelSettings(Section):
         validate_default=True,
         description="Where the models are: a folder, or a URL with `s3://`, `gs://`, `az://`, `hf://` or `file://`, laid out "
         "`<name>/<version>/` (`millstream docs models`); or MLflow: `models:/`, `models:/NAME@ALIAS` or `models:/NAME/3`. "
-        "Versions from a URL are fetched into `model.cache` (`millstream docs registries`).",
+        "Versions from a URL are fetched into `cache` (`millstream docs registries`).",
     )
     client: dict[Text, Secret] = Field(
         {},
@@ -322,7 +322,7 @@ class ModelSettings(Section):
     cache_size: Size = Field(
         "20GiB",
         validate_default=True,
-        description="Most bytes that the versions in `model.cache` may take together. The least recently used ones are deleted; "
+        description="Most bytes that the versions in `cache` may take together. The least recently used ones are deleted; "
         "versions that a process uses never are.",
     )
     poll_interval: PositiveDuration = Field(
@@ -405,13 +405,13 @@ class Batch(Section):
         "5ms",
         validate_default=True,
         description="Longest wait for more events, since the oldest one of the batch arrived. Where no other is expected in that "
-        "time, the batch does not wait. With `exactly_once` longer where that costs nothing: until shortly before the commit "
-        "that lets readers see its results.",
+        "time, the batch does not wait. With `exactly_once`, a batch may wait longer: until shortly before the next commit. "
+        "Readers see its results only after that.",
     )
     target_p99: PositiveDuration | None = Field(
         None,
-        description="How soon after being read 99 in 100 events are to have their result. A batch then waits for more events as "
-        "long as the rest leaves time, at most `max_wait` (`millstream docs batching`).",
+        description="How soon after being read 99 in 100 events are to have their result. A batch waits for more events only "
+        "while this target allows it, at most `max_wait` (`millstream docs batching`).",
     )
     max_bytes: Size = Field(
         "1MiB",
@@ -453,7 +453,8 @@ class Limits(Section):
         100_000,
         ge=2,
         description="Most events in flight: read, and their results not yet delivered. Lower it if fewer events may be read "
-        "again after a crash. At it nothing more is read; after half a second its partitions pause, and resume below half of it.",
+        "again after a crash. At this limit, the worker reads nothing more. After half a second, it pauses its partitions until "
+        "half of the limit is free.",
     )
     in_flight_bytes: Size = Field(
         "128MiB",
@@ -465,20 +466,22 @@ class Limits(Section):
     drain_timeout: PositiveDuration = Field(
         "20s",
         validate_default=True,
-        description="How long a stopping worker may take to finish what it holds, or one whose partitions move to finish the "
-        "batches that its model runs. Set it below the time after which a supervisor would kill it. Leaving the group takes up "
+        description="How long a worker may take to finish its events when it stops, or its running batches when its partitions "
+        "move. Set it below the time after which a supervisor would kill it. Leaving the group takes up "
         "to 10 s more where no broker answers.",
     )
     batch_timeout: PositiveDuration = Field(
         "10m",
         validate_default=True,
-        description="How long a batch may be in the model. Then the worker ends, for a call that hangs can't be ended otherwise.",
+        description="How long a batch may be in the model. Then the worker ends, for a call that hangs can't be ended otherwise. "
+        "At a worker's start, `/live` returns 200 for as long while the models are loaded, and for as long while each copy of "
+        "the model warms up.",
     )
     crash_attempts: int = Field(
         3,
         ge=1,
-        description="After so many crashes of workers at the same events, these run few at a time, then one by one. The event "
-        "that crashes workers is rejected as `crashed`. Raise it if workers are often killed for other reasons.",
+        description="After this many crashes at the same events, workers run these events few at a time, and then one by one. "
+        "The event that crashes workers is rejected as `crashed`. Raise it if workers are often killed for other reasons.",
     )
     stall_after: PositiveDuration = Field(
         "60s",

@@ -26,7 +26,8 @@ EMBEDDED = """The embedded broker runs on {bootstrap}: it is no Kafka, and can d
   - It has no data on disk: when it ends, all topics and offsets are lost.
   - A partition keeps its last 5 MB. It drops older events, even if nobody has read them.
   - Each topic has {partitions} partitions. Settings of topics are ignored.
-  - It has no transactions: use `delivery: at_least_once`. `millstream compare`, `dead-letters replay` and rollouts need Kafka.
+  - It has no transactions: use `delivery: at_least_once`. A `dead-letters replay` that is killed may repeat events.
+  - `millstream compare` and rollouts need Kafka.
 Apache Kafka can't run here: {missing}. Install Java 17 and Maven for it.
 Use the embedded broker in another terminal:
     export KAFKA_BOOTSTRAP={bootstrap}

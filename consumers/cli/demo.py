@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     except DemoDataError as error:
         print(error, file=sys.stderr)
     except ModuleNotFoundError as error:
-        extras = "demo,comparison" if args.rollout else "demo"  # autopilot needs the second one
+        extras = "demo,comparison" if args.shadow or args.rollout else "demo"  # `compare` and autopilot need both
         print(
             f"The demo needs the package {error.name}, which is not installed. Install it with Millstream's extras: "
             f"{sys.executable} -m pip install 'millstream[{extras}]'",

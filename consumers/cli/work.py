@@ -28,7 +28,7 @@ from millstream.consumers.shadow.shadow_plan import live_shadows, why_left_out
 from millstream.consumers.worker.build import build_worker
 from millstream.consumers.worker.clients import largest_outputs
 from millstream.consumers.worker.instance_id import take_instance_id
-from millstream.consumers.worker.model_wait import fetch_models
+from millstream.consumers.worker.model_wait import fetch_models, live
 from millstream.consumers.worker.plan import Plan, group_of, make_plan
 from millstream.consumers.worker.worker import Worker
 from millstream.pipeline.pipeline import Pipeline
@@ -94,22 +94,24 @@ def run(args: argparse.Namespace) -> int:
             control = read_rollout(pipeline, admin, Retry(threading.Event(), health, metrics))
             pipeline = with_baseline(pipeline, control.reader.record)
         models = fetch_models(pipeline, health, metrics, dedicated=dedicated)
-        plan = make_plan(pipeline, dedicated=dedicated, models=models)
+        with live(health, pipeline.limits.batch_timeout):
+            plan = make_plan(pipeline, dedicated=dedicated, models=models)
         for shadow in live_shadows(pipeline, plan.model.id):
             if shadow.dedicated is dedicated:
                 log.warning("%s", why_left_out(pipeline, shadow))
         refuse_foreign_group(pipeline.client_config(), pipeline, group_of(plan))
         instance_id = take_instance_id(args.instance_id, group=group_of(plan), bootstrap=pipeline.kafka.bootstrap)
-        worker = build_worker(
-            plan,
-            health,
-            metrics,
-            largest_outputs=largest_outputs(plan, admin),
-            lost_broker=watch.suspect,
-            instance_id=instance_id.name,
-            until_idle=args.until_idle,
-            control=control,
-        )
+        with live(health, pipeline.limits.batch_timeout):  # it runs the model once
+            worker = build_worker(
+                plan,
+                health,
+                metrics,
+                largest_outputs=largest_outputs(plan, admin),
+                lost_broker=watch.suspect,
+                instance_id=instance_id.name,
+                until_idle=args.until_idle,
+                control=control,
+            )
         del admin  # it would keep its connections and threads
         _log_start(instance_id.name, plan)
         gc.freeze()  # the objects loaded so far stay, so the garbage collector needn't scan them again

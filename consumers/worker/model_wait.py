@@ -1,6 +1,8 @@
-"""Waits for the models at a worker's start while their repository is away."""
+"""A worker's start: waits for the models while their repository is away, and keeps `/live` at 200 while they load."""
 
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -62,12 +64,17 @@ def _look(fetch: Callable[[], object]) -> None:
 
 
 @contextmanager
-def live(health: Health) -> Iterator[None]:
-    """Tell the health that the worker is live: a large model may take minutes, and each call is bounded by itself."""
-    done = threading.Event()
+def live(health: Health, at_most: float = math.inf) -> Iterator[None]:
+    """Tell the health that the worker is live: a large model may take minutes.
+
+    Args:
+        health: is told.
+        at_most: after so many seconds it is told no more, as the call probably hangs. By default, the call is bounded by itself.
+    """
+    done, until = threading.Event(), time.monotonic() + at_most
 
     def turn() -> None:
-        while not done.wait(TURN_EVERY):
+        while not done.wait(TURN_EVERY) and time.monotonic() < until:
             health.turn()
 
     thread = threading.Thread(target=turn, name="start", daemon=True)

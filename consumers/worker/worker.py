@@ -35,7 +35,9 @@ from millstream.consumers.worker.backpressure import POLL_INTERVAL, Backpressure
 from millstream.consumers.worker.compute import DECODE_RECORDS
 from millstream.consumers.worker.event_source import EventSource
 from millstream.consumers.worker.gauges import Gauges
+from millstream.consumers.worker.model_wait import live
 from millstream.consumers.worker.shared import Shared
+from millstream.inference.executors.interface import Executor
 from millstream.inference.executors.opened import OpenedModel
 from millstream.schemas.dead_letters import LetterModel
 
@@ -219,10 +221,16 @@ class Worker:
         """Warm the executors up, and wait through an outage. Returns False if the worker was asked to end meanwhile."""
         try:
             for executor in self._models.first.executors:
-                Retry(self._ending.stopping, self._health, self._metrics).call("executor", executor.warm_up)
+                Retry(self._ending.stopping, self._health, self._metrics).call(
+                    "executor", partial(self._warm, executor)
+                )
         except Abandoned:
             return False
         return True
+
+    def _warm(self, executor: Executor) -> None:
+        with live(self._health, self._settings.batch_timeout):
+            executor.warm_up()
 
     def _drain(self) -> bool:
         """Finish all events in flight. Returns whether that was complete in time.

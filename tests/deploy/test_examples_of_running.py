@@ -41,9 +41,9 @@ def test_probes_are_at_the_port_that_the_command_serves(pod: dict[str, Any]) -> 
     args = command_line().parse_args(worker["args"])
     [port] = worker["ports"]
     assert (args.metrics_port, args.metrics_host) == (port["containerPort"], "0.0.0.0")
-    paths = {name: worker[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
+    paths = {name: worker[f"{name}Probe"]["httpGet"] for name in ("liveness", "readiness")}
     assert {get["port"] for get in paths.values()} == {port["name"]}
-    assert [get["path"] for get in paths.values()] == ["/live", "/live", "/ready"]
+    assert [get["path"] for get in paths.values()] == ["/live", "/ready"]
 
 
 @pytest.mark.parametrize(
