@@ -106,6 +106,7 @@ class FieldOptions(_Options):
     unknown: Annotated[int | Literal["missing"] | None, BeforeValidator(_unknown)] = None
     tokenizer: str | None = None
     pair: str | None = None
+    fallback: str | None = None
     lookup: Annotated[str | None, BeforeValidator(_lookup)] = Field(default=None, alias="from")
 
     @model_validator(mode="after")

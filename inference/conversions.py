@@ -70,6 +70,7 @@ class Conversion:
     converter: Converter | None = None  # None: the values are taken as they are
     missing: Missing | None = None  # None: an event without the value does not fit
     splitter: Splitter | None = None  # makes an array field of one that is none
+    fallback: str | None = None  # the column that is read where the field is null
     # Whether `missing` is the mapping's: then events that lack the value are counted, because the model gets another one.
     is_mapped: bool = True
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.inference.conversions import PLAIN, Conversion
+from millstream.inference.fallbacks import Read, read
 from millstream.inference.ragged import Ragged, offsets_of
 from millstream.inference.replaced import Replaced, Replacements, Source, missing_in, unknown_in
 from millstream.inference.signature import DTYPES, TensorInput
@@ -106,11 +107,20 @@ def _find_nan(table: Table, filled: _Filled, entry: TensorInput, problems: dict[
     is_finite = is_finite.reshape(len(array), -1)
     if filled.missing is not None:
         is_finite = is_finite | filled.missing
-    for row in np.flatnonzero(~is_finite.all(axis=1)).tolist():
+    if not (rows := np.flatnonzero(~is_finite.all(axis=1)).tolist()):
+        return
+    reads = _reads(table, entry)
+    for row in rows:
         at = int(is_finite[row].argmin())
-        where = f"`{entry.fields[0]}`[{at}]" if entry.array else f"`{entry.fields[at]}`"
-        found = _not_finite(table[entry.fields[0 if entry.array else at]], row, at, entry.dtype)
+        own = reads[0 if entry.array else at]
+        where = f"`{own.path(row)}`{f'[{at}]' if entry.array else ''}"
+        found = _not_finite(own.column, row, at, entry.dtype)
         problems.setdefault(row, f"field {where} is {found}, which tensor `{entry.tensor}` does not take")
+
+
+def _reads(table: Table, entry: TensorInput) -> list[Read]:
+    """The values of each field."""
+    return [read(table, field, conversion.fallback) for field, conversion in entry.converted_fields]
 
 
 def _not_finite(column: Column, row: int, at: int, dtype: str) -> str:
@@ -133,14 +143,14 @@ def _fill_scalars(
     # Rows that have a problem already: they get only one message, because a thousand fields may be null.
     lacking = np.zeros(len(table), np.bool_)
     for place, (field, conversion) in enumerate(entry.converted_fields):
-        column = table[field]
+        # Few fields have a fallback, and few events a problem: the others need no `Read`, which takes longer.
+        column = given = table[field] if conversion.fallback is None else read(table, field, conversion.fallback).column
         if conversion.converter is not None:
-            given = column
             column, wrong, is_unknown = conversion.converter.convert(given, lambda: _known(event_times))
-            _note_unknown(given, is_unknown, field, unknown)
+            _note_unknown(field, conversion, given, is_unknown, unknown)
             if wrong is not None:
                 needs = f"tensor `{entry.tensor}` needs {conversion.converter.expected}"
-                _report_wrong(given, wrong & ~lacking, f"field `{field}`", needs, problems)
+                _report_wrong(read(table, field, conversion.fallback), wrong & ~lacking, needs, problems)
                 lacking |= wrong
         array[:, place], unfit = _cast(column, entry.dtype)
         if conversion.missing is not None and column.valid is not None:
@@ -150,18 +160,25 @@ def _fill_scalars(
             unfit = None if unfit is None else unfit & column.valid
         if unfit is None:
             continue
-        rows = np.flatnonzero(unfit & ~lacking)
-        for row, value in zip(rows.tolist(), column.take(rows).to_list(), strict=True):
-            found = "absent or null" if value is None else f"{value}, out of range for {entry.dtype}"
-            problems.setdefault(row, f"field `{field}` is {found}, but tensor `{entry.tensor}` needs a value")
+        if len(rows := np.flatnonzero(unfit & ~lacking)):
+            _report_unfit(read(table, field, conversion.fallback), column, rows, entry, problems)
         lacking |= unfit
     return _Filled(array.reshape(len(table), *entry.shape), missing)
 
 
-def _note_unknown(given: Column, is_unknown: Mask | None, field: str, unknown: _Unknown) -> None:
-    """Add the values that a vocabulary lacks to `unknown`. `given`: the values before the conversion."""
+def _report_unfit(given: Read, column: Column, rows: Ints, entry: TensorInput, problems: dict[int, str]) -> None:
+    """Add the events, `rows`, whose value is null, or none that the tensor can hold. `column`: the converted values."""
+    for row, value in zip(rows.tolist(), column.take(rows).to_list(), strict=True):
+        found = given.absent(row) if value is None else f"{value}, out of range for {entry.dtype}"
+        problems.setdefault(row, f"field `{given.path(row)}` is {found}, but tensor `{entry.tensor}` needs a value")
+
+
+def _note_unknown(
+    field: str, conversion: Conversion, values: Column, is_unknown: Mask | None, unknown: _Unknown
+) -> None:
+    """Add the values that a vocabulary lacks to `unknown`. `values`: before the conversion."""
     if is_unknown is not None:
-        unknown[Source(field, "unknown")] = unknown_in(given, is_unknown)
+        unknown[Source(field, "unknown", conversion.fallback)] = unknown_in(values, is_unknown)
 
 
 def _known(event_times: Ints | None) -> Ints:
@@ -169,11 +186,11 @@ def _known(event_times: Ints | None) -> Ints:
     return event_times
 
 
-def _report_wrong(column: Column, wrong: Mask, field: str, needs: str, problems: dict[int, str]) -> None:
-    """Add the events whose value can't be converted to `problems`. `field` and `needs`: parts of the message."""
+def _report_wrong(given: Read, wrong: Mask, needs: str, problems: dict[int, str]) -> None:
+    """Add the events whose value can't be converted to `problems`. `needs`: a part of the message."""
     rows = np.flatnonzero(wrong)
-    for row, value in zip(rows.tolist(), column.take(rows).to_list(), strict=True):
-        problems.setdefault(row, f"{field} is {shown(value)}, but {needs}")
+    for row, value in zip(rows.tolist(), given.column.take(rows).to_list(), strict=True):
+        problems.setdefault(row, f"field `{given.path(row)}` is {shown(value)}, but {needs}")
 
 
 def _cast(column: Column, dtype: str) -> tuple[npt.NDArray[Any], Mask | None]:
@@ -193,15 +210,15 @@ def _fill_array(
     table: Table, entry: TensorInput, problems: dict[int, str], unknown: _Unknown, event_times: Ints | None
 ) -> _Filled:
     """The tensor, [events, *shape]; anything if a list has the wrong length."""
-    lists = _lists(table, entry)
+    given = _lists(table, entry)
+    lists = given.lists
     is_wrong = _has_wrong_length(lists, entry)
     wrong = np.flatnonzero(is_wrong)
     for row, length in _at(wrong, lists):
         needs = f"up to {entry.width}" if entry.pads else f"{entry.width}"
-        problems.setdefault(
-            row, f"field `{entry.fields[0]}` {_length(length)}, but tensor `{entry.tensor}` needs {needs} values"
-        )
-    items = _items(lists, entry, problems, unknown, event_times)
+        has = _length(length, given, row)
+        problems.setdefault(row, f"field `{given.path(row)}` {has}, but tensor `{entry.tensor}` needs {needs} values")
+    items = _items(given, entry, problems, unknown, event_times)
     if entry.pads or entry.conversions:
         return _padded(items, lists, entry, is_wrong)
     array = _with_zeros(items.array, lists.lengths, wrong, entry.width) if len(wrong) else items.array
@@ -246,23 +263,27 @@ def _with_zeros(items: npt.NDArray[Any], lengths: Ints, wrong: Ints, width: int)
 def _fill_ragged(
     table: Table,
     inputs: Sequence[TensorInput],
-    columns: Sequence[ListColumn],
+    given: Sequence[Read],
     problems: dict[int, str],
     unknown: _Unknown,
     event_times: Ints | None,
     *,
     allow_nan: bool,
 ) -> dict[str, Ragged]:
-    """The variable-length tensors. `columns`: the lists of each."""
-    first, lengths = inputs[0], columns[0].lengths
-    for entry, lists in zip(inputs, columns, strict=True):
+    """The variable-length tensors. `given`: the lists of each."""
+    first, lengths = inputs[0], given[0].lists.lengths
+    for entry, own in zip(inputs, given, strict=True):
         assert entry.max_length is not None
+        lists = own.lists
         # With a value for nulls, a null list is an empty one.
         is_null = False if lists.valid is None or _conversion(entry).missing is not None else ~lists.valid
-        for row, length in _at(np.flatnonzero(is_null | (lists.lengths > entry.max_length)), lists):
+        wrong = np.flatnonzero(is_null | (lists.lengths > entry.max_length))
+        sources = _reads(table, entry) if len(wrong) else []
+        for row, length in _at(wrong, lists):
+            source = _null_one(sources, row)
             problems.setdefault(
                 row,
-                f"field `{_null_field(table, entry, row)}` {_length(length)}, but tensor `{entry.tensor}` "
+                f"field `{source.path(row)}` {_length(length, source, row)}, but tensor `{entry.tensor}` "
                 f"{_taken(entry, length)}",
             )
         for row in np.flatnonzero(lists.lengths != lengths).tolist():
@@ -271,40 +292,41 @@ def _fill_ragged(
                 f"fields `{first.fields[0]}` and `{entry.fields[0]}` differ in length, but the model needs equal lengths",
             )
     tensors: dict[str, Ragged] = {}
-    for entry, lists in zip(inputs, columns, strict=True):
-        items = _items(lists, entry, problems, unknown, event_times)
-        tensor = Ragged.of_lengths(items.array, lists.lengths)
+    for entry, own in zip(inputs, given, strict=True):
+        items = _items(own, entry, problems, unknown, event_times)
+        tensor = Ragged.of_lengths(items.array, own.lists.lengths)
         if not allow_nan and not items.is_finite:
-            _find_nan_items(lists, tensor, items.missing, entry, problems)
+            _find_nan_items(own, tensor, items.missing, entry, problems)
         tensors[entry.tensor] = tensor
     return tensors
 
 
-def _null_field(table: Table, entry: TensorInput, row: int) -> str:
-    """The first field that is null in this event; if none is, the first field."""
-    masks = ((field, table[field].valid) for field in entry.fields)
-    return next((field for field, valid in masks if valid is not None and not valid[row]), entry.fields[0])
+def _null_one(reads: Sequence[Read], row: int) -> Read:
+    """The first of these that is null in this event; if none is, the first one."""
+    masks = ((each, each.column.valid) for each in reads)
+    return next((each for each, valid in masks if valid is not None and not valid[row]), reads[0])
 
 
 def _varying_lists(
     table: Table, inputs: Sequence[TensorInput], filled: dict[str, Any], token_types: Sequence[TensorInput]
-) -> list[ListColumn]:
+) -> list[Read]:
     """The lists that fill the inputs of variable length. Adds to `filled` the tensors with the types of their tokens."""
     every = []
     for entry in inputs:
         if entry.splitter is None:
             every.append(_lists(table, entry))
             continue
-        lists, types = entry.splitter.split([table[field] for field in entry.fields])
+        reads = _reads(table, entry)
+        lists, types = entry.splitter.split([each.column for each in reads])
         for of_types in token_types:
             filled[of_types.tensor] = Ragged.of_lengths(types().astype(DTYPES[of_types.dtype]), lists.lengths)
-        every.append(lists)
+        every.append(reads[0]._replace(column=lists))
     return every
 
 
-def _lists(table: Table, entry: TensorInput) -> ListColumn:
-    lists = cast("ListColumn", table[entry.fields[0]])  # see `check_fields`
-    return _truncated(lists, entry.width) if entry.truncates else lists
+def _lists(table: Table, entry: TensorInput) -> Read:
+    (given,) = _reads(table, entry)
+    return given._replace(column=_truncated(given.lists, entry.width)) if entry.truncates else given
 
 
 def _conversion(entry: TensorInput) -> Conversion:
@@ -325,9 +347,9 @@ def _at(rows: Ints, lists: ListColumn) -> Iterator[tuple[int, int | None]]:
     return zip(rows.tolist(), lengths, strict=True)
 
 
-def _length(length: int | None) -> str:
+def _length(length: int | None, given: Read, row: int) -> str:
     """The length of a list, for messages; None: of a null."""
-    return "is absent or null" if length is None else f"has {length} values"
+    return f"is {given.absent(row)}" if length is None else f"has {length} values"
 
 
 def _taken(entry: TensorInput, length: int | None) -> str:
@@ -338,17 +360,18 @@ def _taken(entry: TensorInput, length: int | None) -> str:
 
 
 def _items(
-    lists: ListColumn, entry: TensorInput, problems: dict[int, str], unknown: _Unknown, event_times: Ints | None
+    given: Read, entry: TensorInput, problems: dict[int, str], unknown: _Unknown, event_times: Ints | None
 ) -> _Filled:
     """The items of all lists, end to end."""
-    conversion, column = _conversion(entry), lists.items
+    lists, conversion = given.lists, _conversion(entry)
+    column = lists.items
     if conversion.converter is not None:
         column, wrong, is_unknown = conversion.converter.convert(
             column, lambda: np.repeat(_known(event_times), lists.lengths)
         )
-        _note_unknown(lists.items, is_unknown, entry.fields[0], unknown)
+        _note_unknown(given.field, conversion, lists.items, is_unknown, unknown)
         if wrong is not None:
-            _report_wrong_items(lists, wrong, entry, problems)
+            _report_wrong_items(given, wrong, entry, problems)
     items, unfit = _cast(column, entry.dtype)
     # A cast to fewer bits may make a number infinite.
     is_finite = isinstance(column, NumberColumn) and column.is_finite and items is column.values
@@ -358,40 +381,38 @@ def _items(
         items, is_finite = np.where(missing, np.array(conversion.missing, items.dtype), items), False
         unfit = None if unfit is None else unfit & column.valid
     if unfit is not None:
-        _report_unfit_items(lists, column, unfit, entry, problems)
+        _report_unfit_items(given, column, unfit, entry, problems)
     return _Filled(items, missing, is_finite)
 
 
-def _report_unfit_items(
-    lists: ListColumn, column: Column, unfit: Mask, entry: TensorInput, problems: dict[int, str]
-) -> None:
+def _report_unfit_items(given: Read, column: Column, unfit: Mask, entry: TensorInput, problems: dict[int, str]) -> None:
     """Add the problem of each event with an item that is null, or that the tensor can't hold. `column`: the converted items."""
-    offsets = offsets_of(lists.lengths)
+    offsets = offsets_of(given.lists.lengths)
     places = list(_first_of_each_event(unfit, offsets))
     values = column.take(np.array([offsets[row] + at for row, at in places], np.int64)).to_list()
     for (row, at), value in zip(places, values, strict=True):
-        found = "absent or null" if value is None else f"{value}, out of range for {entry.dtype}"
+        found = given.absent(row) if value is None else f"{value}, out of range for {entry.dtype}"
         problems.setdefault(
-            row, f"field `{entry.fields[0]}`[{at}] is {found}, but tensor `{entry.tensor}` needs a value"
+            row, f"field `{given.path(row)}`[{at}] is {found}, but tensor `{entry.tensor}` needs a value"
         )
 
 
-def _report_wrong_items(lists: ListColumn, wrong: Mask, entry: TensorInput, problems: dict[int, str]) -> None:
+def _report_wrong_items(given: Read, wrong: Mask, entry: TensorInput, problems: dict[int, str]) -> None:
     """Like `_report_wrong`, for the items of lists."""
     converter = _conversion(entry).converter
     assert converter is not None
-    offsets = offsets_of(lists.lengths)
+    offsets = offsets_of(given.lists.lengths)
     places = list(_first_of_each_event(wrong, offsets))
-    found = lists.items.take(np.array([offsets[row] + at for row, at in places], np.int64)).to_list()
+    found = given.lists.items.take(np.array([offsets[row] + at for row, at in places], np.int64)).to_list()
     for (row, at), value in zip(places, found, strict=True):
         problems.setdefault(
             row,
-            f"field `{entry.fields[0]}`[{at}] is {shown(value)}, but tensor `{entry.tensor}` needs {converter.expected}",
+            f"field `{given.path(row)}`[{at}] is {shown(value)}, but tensor `{entry.tensor}` needs {converter.expected}",
         )
 
 
 def _find_nan_items(
-    lists: ListColumn, tensor: Ragged, missing: Mask | None, entry: TensorInput, problems: dict[int, str]
+    given: Read, tensor: Ragged, missing: Mask | None, entry: TensorInput, problems: dict[int, str]
 ) -> None:
     """Like `_find_nan`, for ragged items. `missing`: see `_Filled`."""
     if tensor.values.dtype.kind != "f" or (is_finite := np.isfinite(tensor.values)).all():
@@ -399,9 +420,9 @@ def _find_nan_items(
     if missing is not None:
         is_finite |= missing
     for row, at in _first_of_each_event(~is_finite, tensor.offsets):
-        found = _not_finite(lists, row, at, entry.dtype)
+        found = _not_finite(given.lists, row, at, entry.dtype)
         problems.setdefault(
-            row, f"field `{entry.fields[0]}`[{at}] is {found}, which tensor `{entry.tensor}` does not take"
+            row, f"field `{given.path(row)}`[{at}] is {found}, which tensor `{entry.tensor}` does not take"
         )
 
 

@@ -154,7 +154,7 @@ def _refuse_two_types(signature: Signature, written: ConfigFile) -> None:
     """Refuse a field that two tensors need with types that no field can have at once."""
     first: dict[str, tuple[str, str]] = {}  # path -> the type, and the tensor that needs it
     for index, entry in enumerate(signature.inputs):
-        for path, conversion in entry.converted_fields:
+        for path, conversion in entry.reads:
             if isinstance(conversion.converter, Time) and not conversion.converter.format:
                 continue  # the schema states its type
             leaf = entry.leaf(conversion)

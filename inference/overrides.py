@@ -19,7 +19,8 @@ Fields = Mapping[str, FieldSpec | Sequence[FieldSpec]]
 def overridden(entry: InputMapping, given: FieldSpec | Sequence[FieldSpec], place: Place) -> InputMapping:
     """The input with these fields. Each keeps the options that config.yaml has in its place, unless it states others.
 
-    A field that states one kind of conversion loses another that config.yaml has. Without `from`, it is the event's.
+    A field that states one kind of conversion loses another that config.yaml has. Without `from`, it is the event's; without
+    `fallback`, it has none.
 
     Args:
         entry: the input in config.yaml.
@@ -66,7 +67,7 @@ def _over(before: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
     """Options before, with those that are given in their place."""
     kinds = [options for options in CONVERSIONS.values() if not given.keys().isdisjoint(options)]
     lost = {name for options in CONVERSIONS.values() if kinds and options not in kinds for name in options}
-    lost.add("from")  # says where the other field was; `given` names a field, and where it is
+    lost |= {"from", "fallback"}  # say where the other field was; `given` names a field, and where it is
     return {name: value for name, value in before.items() if name not in lost} | dict(given)
 
 

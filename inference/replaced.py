@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from millstream.inference.ragged import offsets_of
+from millstream.inference.fallbacks import lacking, read
 from millstream.inference.signature import TensorInput
 from millstream.schemas.arrays import Mask
 from millstream.schemas.column import Column, ListColumn, StringColumn
@@ -26,6 +26,7 @@ class Source(NamedTuple):
     field: str  # the column of the field
     # The option of a model's input that replaces its values, or of the pipeline file that names the field.
     option: Literal["missing", "unknown", "event_time", "cost", "include"]
+    fallback: str | None = None  # the column that is read where `field` is null
 
 
 # A tuple, because a frozen dataclass takes longer to create, and each block may need many.
@@ -78,19 +79,20 @@ def missing_in(table: Table, inputs: Sequence[TensorInput]) -> dict[Source, Repl
         for name, conversion in entry.converted_fields if entry.conversions else ():
             if not conversion.is_mapped or conversion.in_place_of_null is None:
                 continue
-            lacking, empty = _lacking(table[name]), _empty(table[name])
-            count = 0 if lacking is None else int(np.count_nonzero(lacking))
+            column = read(table, name, conversion.fallback).column
+            absent, empty = lacking(column), _empty(column)
+            count = 0 if absent is None else int(np.count_nonzero(absent))
             if count or empty:
-                found[Source(name, "missing")] = Replaced(count, events, empty=empty)
+                found[Source(name, "missing", conversion.fallback)] = Replaced(count, events, empty=empty)
     return found
 
 
 def missing_of(column: Column, of: Mask) -> Replaced:
     """The events that lack a field, among those that `of` marks: the others don't use it."""
-    lacking, is_empty = _lacking(column), _is_empty(column)
+    absent, is_empty = lacking(column), _is_empty(column)
     unused = ~of if is_empty is None else ~of | is_empty
     return Replaced(
-        0 if lacking is None else int(np.count_nonzero(lacking & of)), len(column), empty=int(np.count_nonzero(unused))
+        0 if absent is None else int(np.count_nonzero(absent & of)), len(column), empty=int(np.count_nonzero(unused))
     )
 
 
@@ -110,8 +112,8 @@ def absent_in(table: Table, sources: Sequence[Source]) -> dict[Source, Replaced]
 
 def _absent_included(column: Column) -> Replaced:
     """The events that lack the field. Empty lists don't count: they don't show whether their items would have it."""
-    lacking = _lacking(column)
-    return Replaced(0 if lacking is None else int(np.count_nonzero(lacking)), len(column) - _empty(column))
+    absent = lacking(column)
+    return Replaced(0 if absent is None else int(np.count_nonzero(absent)), len(column) - _empty(column))
 
 
 def _empty(column: Column) -> int:
@@ -140,17 +142,6 @@ def unknown_in(column: Column, unknown: Mask) -> Replaced:
     else:
         examples = [str(value) for value in column.take(rows).to_list()]
     return Replaced(count, values, _distinct(examples))
-
-
-def _lacking(column: Column) -> Mask | None:
-    """Which events lack the field; None: none of them."""
-    null = None if column.valid is None else ~column.valid
-    if not isinstance(column, ListColumn) or column.items.valid is None:
-        return null
-    offsets = offsets_of(column.lengths)
-    lacking = column.lengths > 0
-    lacking[lacking] = ~np.logical_or.reduceat(column.items.valid, offsets[:-1][lacking])
-    return lacking if null is None else lacking | null
 
 
 def _distinct(examples: Sequence[str]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """A model's signature: its inputs with the event fields that fill them, and its outputs."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from math import prod
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from millstream.inference.conversions import PLAIN, Conversion, Splitter
 from millstream.inference.errors import ModelConfigError
+from millstream.inference.fallbacks import with_fallback
 from millstream.inference.ragged import Ragged
 from millstream.inference.times import Time
 from millstream.schemas.dtypes import Dtype, ListOf
@@ -89,6 +90,19 @@ class TensorInput:
         return zip(self.fields, self.conversions or repeat(PLAIN), strict=False)
 
     @property
+    def reads(self) -> Iterator[tuple[str, Conversion]]:
+        """Each path that is read, of a field or of its fallback, with the conversion of its values."""
+        for path, conversion in self.converted_fields:
+            yield path, conversion
+            if conversion.fallback is not None:
+                yield conversion.fallback, conversion
+
+    @property
+    def sources(self) -> list[str]:
+        """What fills the elements, in words: each field, with its fallback."""
+        return [with_fallback(path, conversion.fallback) for path, conversion in self.converted_fields]
+
+    @property
     def splitter(self) -> Splitter | None:
         """What makes the array of fields that are none; None: the field is an array."""
         return self.conversions[0].splitter if self.conversions else None
@@ -139,7 +153,7 @@ class Signature:
     @property
     def fields(self) -> list[str]:
         """The columns that the model needs, each once: of event fields, and of look-ups (see `schemas.lookup_columns`)."""
-        return list(dict.fromkeys(field for entry in self.inputs for field in entry.fields))
+        return list(dict.fromkeys(path for entry in self.inputs for path, _ in entry.reads))
 
     @property
     def paths(self) -> dict[str, str]:
@@ -188,7 +202,7 @@ def lookup_columns(signatures: Sequence[Signature]) -> dict[str, str]:
 def _paths(inputs: Iterable[TensorInput], *, in_lookups: bool = False) -> dict[str, str]:
     paths: dict[str, str] = {}
     for entry in inputs:
-        for path, conversion in entry.converted_fields:
+        for path, conversion in entry.reads:
             if (looked_up(path) is not None) is not in_lookups:
                 continue
             leaf = entry.leaf(conversion)
@@ -235,7 +249,7 @@ def check_fields(signature: Signature, columns: Mapping[str, Dtype], place: str,
     """
     problems = []
     for entry in signature.inputs:
-        for name, conversion in entry.converted_fields:
+        for name, conversion in entry.reads:
             found = columns.get(name)
             there = "no such field" if found is None else _misfit(entry, conversion, found)
             if there:
@@ -245,8 +259,25 @@ def check_fields(signature: Signature, columns: Mapping[str, Dtype], place: str,
                     f"{entry.mapped_at or place}: tensor `{entry.tensor}` takes {_expected(entry, conversion)} from {source}, "
                     f"but {have} {there}. {advice}{end}."
                 )
+        problems += _fallbacks_of_other_types(entry, columns, entry.mapped_at or place)
     if problems:
         raise ModelConfigError("\n".join(problems))
+
+
+def _fallbacks_of_other_types(entry: TensorInput, columns: Mapping[str, Dtype], place: str) -> Iterator[str]:
+    """A message for each fallback that has texts where its field has numbers, or the reverse: one column can't hold both."""
+    for name, conversion in entry.converted_fields:
+        both = [columns.get(path) for path in (name, conversion.fallback or name)]
+        fit = all(found is not None and not _misfit(entry, conversion, found) for found in both)
+        if fit and len({_item(found) in ("string", "mixed") for found in both}) > 1:
+            yield (
+                f"{place}: tensor `{entry.tensor}` takes field `{name}` and its fallback `{conversion.fallback}`: expected texts "
+                f"in both or numbers in both, found {both[0]} and {both[1]}. Name another fallback, or leave it out."
+            )
+
+
+def _item(found: Dtype | None) -> Dtype | None:
+    return found.items if isinstance(found, ListOf) else found
 
 
 def _source(name: str, schema_name: str) -> tuple[str, str, str]:
@@ -259,7 +290,7 @@ def _source(name: str, schema_name: str) -> tuple[str, str, str]:
 
 
 def _advice(entry: TensorInput, field: str, found: Dtype | None) -> str:
-    kind = found.items if isinstance(found, ListOf) else found
+    kind = _item(found)
     if kind == "mixed":
         return f"Write `{{field: {field}, type: any}}`"
     if kind == "binary":

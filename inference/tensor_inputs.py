@@ -1,6 +1,7 @@
 """Makes a tensor's input of its entry in config.yaml."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import isnan, nan
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,10 @@ def _array_input(entry: InputMapping, place: Place, folder: Path) -> TensorInput
     assert entry.field is not None
     shape = tuple(entry.shape) if entry.max_length is None else (entry.max_length,)
     conversion = _conversion(entry, entry, place, folder)
-    fields = (entry.field,) if entry.pair is None else (entry.field, entry.pair)
+    fields, conversions = [entry.field], [conversion]
+    if entry.pair is not None:
+        fields.append(entry.pair)
+        conversions.append(replace(conversion, fallback=None))
     return TensorInput(
         entry.tensor,
         tuple(column_of(entry.lookup, field) for field in fields),
@@ -91,7 +95,7 @@ def _array_input(entry: InputMapping, place: Place, folder: Path) -> TensorInput
         shape,
         entry.max_length,
         entry.pad if entry.pad is not None else _no_pad(entry),
-        conversions=() if conversion == PLAIN else (conversion,) * len(fields),
+        conversions=() if conversion == PLAIN else tuple(conversions),
         pads=entry.max_length is None and entry.pad is not None,
         truncates=entry.truncate,
     )
@@ -119,6 +123,12 @@ def _scalar_input(entry: InputMapping, place: Place, folder: Path) -> TensorInpu
 
 def _conversion(entry: InputMapping, options: FieldOptions, place: Place, folder: Path) -> Conversion:
     """The conversion of one field. `options`: the field's own; they are the entry's for an array field."""
+    made = _one_path(entry, options, place, folder)
+    return made if options.fallback is None else replace(made, fallback=column_of(options.lookup, options.fallback))
+
+
+def _one_path(entry: InputMapping, options: FieldOptions, place: Place, folder: Path) -> Conversion:
+    """The conversion without the fallback."""
     if options.tokenizer is not None:
         return Conversion(splitter=_tokenizer(entry, options.tokenizer, options.missing, place, folder))
     if options.vocabulary is not None:

@@ -362,7 +362,7 @@ def _defaults(plan: Plan) -> Iterator[str]:
         return
     tree, found = record_tree(plan.reader), dict[str, Any]()
     for entry in plan.model.signature.inputs:
-        for field in entry.fields:
+        for field, _ in entry.reads:
             if looked_up(field) is None:
                 found |= _defaults_along(parse_path(field).steps, tree)
     for path, default in found.items():
@@ -427,7 +427,7 @@ def _members(plan: Plan) -> Sequence[ModelVersion]:
 
 def _filling(entry: TensorInput) -> str:
     shape = f"up to {entry.max_length} items" if entry.max_length else str(list(entry.shape))
-    source = "a mask" if entry.mask else "token types" if entry.token_types else f"from {', '.join(entry.fields)}"
+    source = "a mask" if entry.mask else "token types" if entry.token_types else f"from {', '.join(entry.sources)}"
     return f"{entry.tensor}: {entry.dtype} {shape} per event, {source}"
 
 

@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _WITH_COMMA = re.compile(r"[+-]?[\d.]*\d,\d+", re.ASCII)
 _INDEX = re.compile(r"\[-?\d+\]")
 _ABSENT = re.compile(
-    r"field `(?P<path>.+?)`(\[(?P<item>\d+)\])? is (absent or )?null, but .+"
+    r"field `(?P<path>.+?)`(\[(?P<item>\d+)\])? is (absent or )?null(, and so is its fallback field `.+?`)?, but .+"
 )  # older dead letters say `is null` of items
 _NAME = re.compile(r"\w+", re.ASCII)  # which a path has as it is
 _MAX_NAMES = 12  # of fields that are listed
@@ -183,7 +183,7 @@ def _uses(signature: Signature | None, path: str) -> list[tuple[TensorInput, Con
     return [
         (entry, conversion)
         for entry in (() if signature is None else signature.inputs)
-        for field, conversion in entry.converted_fields
+        for field, conversion in entry.reads
         if _of_items(field) == path
     ]
 

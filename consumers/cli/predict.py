@@ -118,9 +118,14 @@ def _missing_fields(plan: Plan) -> MissingFields:
     """Counts the fields that events without a schema lack: `check` finds what a schema lacks."""
     instead: dict[str, str] = {}
     for source, words in plan.decoder.replaceable.items():
-        if source.option != "unknown":  # one field may be the time, the cost and a feature
+        # One field may be the time, the cost and a feature.
+        if source.option != "unknown" and source.fallback is None:
             instead[source.field] = "; ".join(filter(None, (instead.get(source.field), words.instead)))
-    lists = [field for entry in plan.model.signature.inputs if entry.array for field in entry.fields]
+    inputs = plan.model.signature.inputs
+    for field, fallback in ((path, use.fallback) for entry in inputs for path, use in entry.converted_fields):
+        if fallback is not None:
+            instead |= {field: f"its fallback is {fallback}", fallback: f"it is the fallback of {field}"}
+    lists = [path for entry in inputs if entry.array for path, _ in entry.reads]
     return MissingFields(_paths(plan) if plan.reader is None else (), instead, lists)
 
 
@@ -130,7 +135,7 @@ def _replaced(plan: Plan, replaced: Replacements, told: Collection[str]) -> Iter
         return
     for source, values in replaced.sources.items():
         of = replaced.out_of(source)
-        if values.number == of and of and source.field not in told:
+        if values.number == of and of and (source.fallback is not None or source.field not in told):
             yield f"warning: {plan.decoder.replaceable[source].text(source, values, f'{of:,}')}"
 
 
@@ -177,7 +182,7 @@ def _paths(plan: Plan) -> list[str]:
     """The paths that the pipeline and its model read, each once."""
     pipeline = plan.pipeline
     own = [pipeline.input.event_id, pipeline.input.event_time, pipeline.batch.cost, *pipeline.output.include]
-    named = [*own, *(field for entry in plan.model.signature.inputs for field in entry.fields)]
+    named = [*own, *plan.model.signature.fields]
     return list(dict.fromkeys(path for path in named if path is not None and looked_up(path) is None))
 
 

@@ -8,7 +8,7 @@ from millstream.consumers.decode.lookup_keys import used_lookups
 from millstream.consumers.errors import PlanError
 from millstream.consumers.problems import Problems
 from millstream.inference.repository import ModelVersion
-from millstream.inference.signature import TensorInput, lookup_columns
+from millstream.inference.signature import lookup_columns
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.dtypes import Dtype
 from millstream.schemas.errors import BadPathError
@@ -63,13 +63,13 @@ def _check_names(pipeline: Pipeline, models: Sequence[ModelVersion]) -> None:
     for model in models:
         for entry in model.signature.inputs:
             place = f"{entry.mapped_at or model.place}: tensor `{entry.tensor}`"
-            for column in entry.fields:
+            for column, conversion in entry.reads:
                 if (found := looked_up(column)) is None:
                     continue
                 with problems:
                     _check_name(place, found.lookup, found.field, names)
                 with problems:
-                    if needs_default and not _has_default(entry, column):
+                    if needs_default and conversion.in_place_of_null is None:
                         raise PlanError(
                             f"{place}: expected a value for `{found.field}` of look-up `{found.lookup}` while the store is away "
                             f"(feature_store.on_outage: missing), found none. Write `missing:` beside the field."
@@ -94,7 +94,3 @@ def _check_name(place: str, lookup: str, field: str, names: Sequence[str]) -> No
         parse_path(field)
     except BadPathError as error:
         raise PlanError(f"{place} takes a field from the look-up `{lookup}`, which is no path: {error}.") from None
-
-
-def _has_default(entry: TensorInput, column: str) -> bool:
-    return dict(entry.converted_fields)[column].in_place_of_null is not None

@@ -86,11 +86,13 @@ def check_model_fields(models: Sequence[ModelVersion], schema: Schema | None) ->
     for model in models:
         for entry in model.signature.inputs:
             place = f"{entry.mapped_at or model.place}: tensor `{entry.tensor}`"
-            for field, conversion in entry.converted_fields:
+            found = set[str | None]()
+            for field, conversion in entry.reads:
                 if looked_up(field) is not None:
                     continue  # `lookups` checks it
                 with problems:
                     path = _model_path(tree, field, schema, place)
+                    found.add(field)
                     is_array = entry.array and conversion.splitter is None
                     if schema is None and is_array and Every.ITEM not in path.steps:
                         raise PlanError(
@@ -98,14 +100,25 @@ def check_model_fields(models: Sequence[ModelVersion], schema: Schema | None) ->
                             f"`{field}[]`, or, if its items are objects, for example `items[].price`. If the field is one value "
                             f"and no array, write `fields: [{field}]` in place of `field`."
                         )
-                    _check_time(schema, field, conversion, place)
+            for field, conversion in entry.converted_fields:
+                if schema is not None and {field, conversion.fallback or field} <= found:
+                    with problems:
+                        _check_time(schema, field, conversion, place)
     problems.raise_all()
 
 
-def _check_time(schema: Schema | None, field: str, conversion: Conversion, place: str) -> None:
-    """Raise PlanError if the mapping reads an Avro timestamp or date in another unit than its own."""
-    time, known = conversion.converter, time_format(schema, field)
-    if schema is not None and known is not None and isinstance(time, Time) and time.format != known:
+def _check_time(schema: Schema, field: str, conversion: Conversion, place: str) -> None:
+    """Raise PlanError if the mapping reads an Avro timestamp or date in another unit than its own. The schema has the fields."""
+    time, known, other = conversion.converter, time_format(schema, field), conversion.fallback or field
+    if not isinstance(time, Time):
+        return
+    if time_format(schema, other) != known:
+        units = [_time_type(schema, path) or "no Avro time" for path in (field, other)]
+        raise PlanError(
+            f"{place} reads the event's field `{field}` and its fallback `{other}` as times of one unit, but schema "
+            f"`{schema.name}` has {units[0]} and {units[1]} there. Name another fallback, or leave it out."
+        )
+    if known is not None and time.format != known:
         raise PlanError(
             f"{place} reads the event's field `{field}` with `time: {time.format}`, but schema `{schema.name}` has "
             f"{_time_type(schema, field)} there. The schema says the unit: leave `time` out of config.yaml, or write "

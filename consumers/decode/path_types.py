@@ -64,14 +64,14 @@ class PathTypes:
             )
             for model in models
             for entry in model.signature.inputs
-            for path, conversion in entry.converted_fields
+            for path, conversion in entry.reads
             if looked_up(path) is None
         ]
         self._places = {  # of each path that the models read, for messages
             path: entry.mapped_at or f"{model.place_at(entry.line)}: tensor `{entry.tensor}`"
             for model in models
             for entry in model.signature.inputs
-            for path in entry.fields
+            for path, _ in entry.reads
         }
 
     def add_options(self, models: Sequence[ModelVersion]) -> None:

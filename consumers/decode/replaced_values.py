@@ -87,9 +87,13 @@ def replaceable_in(model: ModelVersion) -> dict[Source, Replaceable]:
                 if option == "missing" and entry.max_length is not None and conversion.splitter is None:
                     gets = f"{instead} instead of an item, and no items instead of a list"
                 reason = f"the model gets {gets}, as `{option}` says in {place}"
-                words = Replaceable(column, reason, advice, (model.name, column))
-                found.setdefault(Source(column, option), words)
+                words = Replaceable(_named(column, conversion), reason, advice, (model.name, column))
+                found.setdefault(Source(column, option, conversion.fallback), words)
     return found
+
+
+def _named(column: str, conversion: Conversion) -> str:
+    return column if conversion.fallback is None else f"{column} (with the fallback {conversion.fallback})"
 
 
 def replaceable_own(pipeline: Pipeline) -> dict[Source, Replaceable]:

@@ -47,7 +47,7 @@ def record_cost_of(signature: Signature, included: Mapping[str, Dtype]) -> Recor
     columns: Counter[str] = Counter()  # by array: bytes in tensors and columns, for each byte in the record
     types = sum(DTYPES[entry.dtype].itemsize for entry in signature.inputs if entry.token_types)  # bytes for each token
     for entry in signature.inputs:
-        for field in entry.fields if entry.array else ():
+        for field, _ in entry.reads if entry.array else ():
             if looked_up(field) is not None:  # no part of the record
                 continue
             array, every, inside = field.partition("[]")

@@ -70,7 +70,7 @@ def signature_lines(model: ModelVersion) -> dict[str, list[str]]:
 
 def _input(entry: TensorInput) -> str:
     shape: tuple[Any, ...] = (f"at most {entry.max_length}",) if entry.max_length else entry.shape
-    return f"{entry.tensor}: {entry.dtype} [{', '.join(map(str, shape))}] from {', '.join(entry.fields) or '(the lengths)'}"
+    return f"{entry.tensor}: {entry.dtype} [{', '.join(map(str, shape))}] from {', '.join(entry.sources) or '(the lengths)'}"
 
 
 def _output(entry: TensorOutput) -> str:

@@ -46,7 +46,8 @@ def _difference(before: TensorInput, after: TensorInput, version: int) -> str:
         if field.compare and expected != found:
             break
     if field.name == "conversions":
-        return f"its values are converted otherwise than in version {version} (types, vocabulary, tokenizer or missing values)"
+        options = "types, vocabulary, tokenizer, fallbacks or missing values"
+        return f"its values are converted otherwise than in version {version} ({options})"
     return f"expected {field.name} {_shown(expected)} as in version {version}, found {_shown(found)}"
 
 

@@ -155,7 +155,7 @@ def _features(entry: TensorInput, tensor: npt.NDArray[Any] | Ragged, row: int) -
     if isinstance(tensor, Ragged):
         return _listed(tensor.values[tensor.offsets[row] : tensor.offsets[row + 1]])
     elements = _listed(np.asarray(tensor[row], tensor.dtype).reshape(-1))
-    return elements if entry.array else dict(zip(_names(entry.fields), elements, strict=True))
+    return elements if entry.array else dict(zip(_names(entry.sources), elements, strict=True))
 
 
 def _names(fields: Sequence[str]) -> Sequence[str]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from millstream.inference.combined.routing import Choice
+from millstream.inference.fallbacks import read
 from millstream.inference.features import Features, fill_tensors, fitting
 from millstream.inference.replaced import Replaced, Replacements, Source, missing_of
 from millstream.inference.signature import TensorInput
@@ -34,7 +35,9 @@ class CombinedInputs:
     names: tuple[Mapping[str, str], ...]  # for each model: its tensor -> the tensor in the union
     columns: tuple[int | None, ...]  # for each model: its column of `UNFIT`; None: every event that runs fits
     choice: Choice | None = None  # of the model that an event runs on; None: it isn't known before it runs
-    readers: Mapping[str, frozenset[int]] = field(default_factory=dict)  # field -> the models that read it
+    readers: Mapping[tuple[str, str | None], frozenset[int]] = field(
+        default_factory=dict
+    )  # field and its fallback -> the models that read it so
 
     @property
     def inputs(self) -> tuple[TensorInput, ...]:
@@ -80,12 +83,14 @@ class CombinedInputs:
 
         A field that no event lacks isn't looked at: all events count as having it.
         """
-        missing = [source for source in replaced if source.option == "missing" and source.field in self.readers]
+        missing = [source for source in replaced if source.option == "missing" and _read_by(source) in self.readers]
         if self.choice is None or not missing:
             return {}
         chosen = self.choice.chosen(filled)
         return {
-            source: missing_of(table[source.field], np.isin(chosen, [*self.readers[source.field]]))
+            source: missing_of(
+                read(table, *_read_by(source)).column, np.isin(chosen, [*self.readers[_read_by(source)]])
+            )
             for source in missing
         }
 
@@ -133,12 +138,17 @@ def combined_inputs(
         for at, each in enumerate(distinct)
     ]
     columns = tuple(sets.index(each) if each else None for each in needed)
-    numbers: dict[str, set[int]] = {}
+    numbers: dict[tuple[str, str | None], set[int]] = {}
     for number, (_, inputs) in enumerate(models):
-        for path in (path for entry in inputs for path in entry.fields):
-            numbers.setdefault(path, set()).add(number)
-    readers = {path: frozenset(of) for path, of in numbers.items()}
+        for path, conversion in (each for entry in inputs for each in entry.converted_fields):
+            numbers.setdefault((path, conversion.fallback), set()).add(number)
+    readers = {paths: frozenset(of) for paths, of in numbers.items()}
     return CombinedInputs(tuple(units), tuple(names), columns, choice, readers)
+
+
+def _read_by(source: Source) -> tuple[str, str | None]:
+    """The key of `CombinedInputs.readers`."""
+    return source.field, source.fallback
 
 
 class _Distinct(NamedTuple):

@@ -117,6 +117,16 @@ def test_mapping_of_the_pipeline_file_moves_a_field_to_the_store_and_back(
     assert found["features"] == {"x": {"[customer].amount": 5.0, "x": 1.0}}
 
 
+def test_fallback_of_a_field_is_in_the_same_look_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], redis_server: RedisServer
+) -> None:
+    redis_server.put({"customer:a": {"rank": 1, "level": 9}, "customer:b": {"level": 2}, "customer:none": {"other": 1}})
+    inputs = {"x": ["x", {"field": "rank", "from": "customer", "fallback": "level", "missing": -7}]}
+    file = pipeline(tmp_path, redis_server, model={"name": "number", "inputs": inputs})
+    found = predicted(capsys, tmp_path, file, EVENTS)
+    assert [one["features"]["x"]["[customer].rank or [customer].level"] for one in found] == [1.0, 2.0, -7.0]
+
+
 @pytest.mark.full
 def test_store_that_is_away_is_one_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], redis_server: RedisServer
