@@ -52,7 +52,8 @@ from millstream.schemas.lookup_columns import looked_up
 from millstream.schemas.paths import Step, parse_path, text_of
 from millstream.schemas.store import AvroType
 from millstream.schemas.wording import counted, first_of
-from millstream.schemas.yaml_file import advice_on_ending
+from millstream.schemas.yaml_file import YamlError, advice_on_ending
+from millstream.schemas.yaml_file import text_of as read_text
 from millstream.topics.admin import Admin, cleanup_policy, is_embedded, no_settings, require
 from millstream.topics.errors import TopicsError
 from millstream.topics.group import refuse_foreign_group
@@ -63,7 +64,7 @@ _ONLY_READ = (
     "comparison: without `shadows:` or `rollout:`, workers compare nothing: only `millstream replay` and `millstream report` use "
     "this section"
 )
-_INPUTS = re.compile(rb"^(\{\s*)?[\"']?inputs[\"']?\s*:", re.MULTILINE)
+_INPUTS = re.compile(r"^(\{\s*)?[\"']?inputs[\"']?\s*:", re.MULTILINE)
 
 
 class _Lines(Console):
@@ -325,8 +326,10 @@ def _expected_configs(pipeline: Pipeline, problems: Problems) -> Iterator[str]:
 def _maps_inputs(config: Path) -> bool:
     """Whether the file has the option `inputs`, even if the rest can't be read: then its user wants to keep it."""
     try:
-        return _INPUTS.search(config.read_bytes()) is not None
-    except OSError:
+        return (
+            config.is_file() and _INPUTS.search(read_text(config)) is not None
+        )  # to open a named pipe may take for ever
+    except (OSError, YamlError):
         return False
 
 

@@ -130,14 +130,19 @@ def run(args: argparse.Namespace) -> int:
     finally:
         if server is not None:
             server.close()
+    return _ended(drained=drained, too_early=args.until_idle and worker.stopped)
+
+
+def _ended(*, drained: bool, too_early: bool) -> int:
+    """Log how the worker ended; returns the exit code. `too_early`: a signal stopped it before it was idle."""
     log.info(
         "drained: all results are written and committed"
         if drained
         else "ended before all results were written and committed"
     )
-    if args.until_idle and worker.stopped:
+    if too_early:
         log.info("stopped before it was idle: events may be left (--until-idle)")
-    return 0 if drained and not (args.until_idle and worker.stopped) else 1
+    return 0 if drained and not too_early else 1
 
 
 def _tune_process() -> None:

@@ -30,6 +30,8 @@ Result = tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64], dict[int, Rej
 Steps = Generator[dict[str, Any], Tensors, Result]
 """Yields micro-batches to run; takes their outputs, or the exception of a run."""
 
+KEPT_TEXT = 64
+"""Characters of a text with which an event runs that did not fit into memory: a text this long fills none."""
 
 # The rows of each micro-batch that runs as a whole are a view of this. `np.arange` gives up Python's lock (the GIL) also for few
 # numbers, and to get it back takes longer than the rest if another thread wants it.
@@ -186,7 +188,8 @@ class Bisection:
         self._working = AdaptiveBatchSize(self._max_events)
         return Rejection(
             "model_rejected",
-            f"{error}. This event needs more memory than there is, even alone. With zeros in place of its numbers, it does not.",
+            f"{error}. This event needs more memory than there is, even alone. With zeros in place of its numbers and its texts "
+            f"cut to {KEPT_TEXT} characters, it does not.",
         )
 
     def _halves(self, error: Exception, start: int, stop: int) -> list[tuple[int, int]]:
@@ -283,7 +286,7 @@ def _short_alone(
 ) -> Generator[dict[str, Any], Tensors, set[int]]:
     """The row of events that did not fit into memory, if it is only one. Then it should run once more: memory may be free now.
 
-    The event is run with zeros in place of its numbers. Its texts stay, because they may choose a model.
+    The event is run with zeros in place of its numbers, and its texts are cut. Short texts stay, because they may choose a model.
 
     Raises:
         ExecutorUnavailable: that doesn't fit either. So the event is not to blame.
@@ -291,7 +294,7 @@ def _short_alone(
     if stop - start > 1:
         return set()
     try:
-        yield {name: _zeroed(array) for name, array in rows_between(inputs, start, stop).items()}
+        yield {name: _harmless(array) for name, array in rows_between(inputs, start, stop).items()}
     except OutOfMemory:
         raise ExecutorUnavailable(str(error)) from error
     except ModelRejected:  # the model has run
@@ -301,10 +304,15 @@ def _short_alone(
     return {start}
 
 
-def _zeroed(array: Any) -> Any:
+def _harmless(array: Any) -> Any:
+    """An input of the same shape whose values need little memory."""
     if isinstance(array, Ragged):
-        return Ragged.of_lengths(_zeroed(array.items), array.lengths)
-    return array if array.dtype == object else np.zeros_like(array)
+        return Ragged.of_lengths(_harmless(array.items), array.lengths)
+    if array.dtype != object:
+        return np.zeros_like(array)
+    cut = np.empty_like(array)
+    cut.flat = [text[:KEPT_TEXT] for text in array.flat]
+    return cut
 
 
 def _joined(parts: list[Tensors], *, of_one_type: bool) -> dict[str, npt.NDArray[Any]]:

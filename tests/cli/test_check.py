@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from concurrent.futures import Future
 from functools import partial
 from shutil import copytree, rmtree
@@ -23,6 +25,7 @@ from millstream.topics.lag import LagReader
 from millstream.topics.local.ports import free_ports
 from tests.broker.choice import Broker
 from tests.broker.clients import create_topic
+from tests.consumers.processes import MILLSTREAM
 from tests.consumers.python_service import python_service
 from tests.consumers.service import flights_service, vector_service
 from tests.inference.models import tensor, write_model
@@ -662,6 +665,20 @@ def test_mistake_in_a_config_that_maps_inputs_is_told_alone(
     said = capsys.readouterr()
     assert str(file) in said.err
     assert "Complete it" not in said.out
+
+
+@pytest.mark.process
+def test_config_that_is_a_pipe_is_told_and_not_waited_for(tmp_path: Path) -> None:
+    service = vector_service(tmp_path, NOWHERE, with_topics=False)
+    file = tmp_path / "models" / "vector" / "1" / "config.yaml"
+    file.unlink()
+    os.mkfifo(file)  # to open it takes until somebody writes
+    run = subprocess.run(
+        [*MILLSTREAM, "check", str(service.file), "--offline"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert run.returncode == 1
+    assert str(file) in run.stderr
+    assert "can't be read: expected a file, found something else" in run.stderr
 
 
 def test_problem_elsewhere_prints_no_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -154,19 +154,21 @@ def test_batches_are_not_smaller_after_an_event_that_needs_too_much_memory() -> 
     assert executor.sizes == [70]
 
 
-def test_event_whose_text_fills_the_memory_keeps_waiting_and_one_of_ragged_numbers_does_not() -> None:
+def test_event_whose_long_text_or_number_fills_the_memory_is_rejected_and_a_short_text_may_choose_a_model() -> None:
+    long = "l" * 900_000
+
     def run(inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
-        if "large" in inputs["t"] or 7 in inputs["r"].items:
+        if "short" in inputs["t"] or long in inputs["t"] or 7 in inputs["r"].items:
             raise OutOfMemory("full")
         return {"y": np.zeros(rows_of(inputs), np.float32)}
 
     def inputs(texts: list[str], numbers: list[int]) -> dict[str, Any]:
         return {"t": np.array(texts, object), "r": Ragged.of_lengths(np.array(numbers), np.ones(len(texts), np.int64))}
 
-    _, rows, rejected = isolation(run).run(inputs(["a", "b", "c"], [1, 7, 3]))
-    assert (rows.tolist(), list(rejected)) == ([0, 2], [1])
+    _, rows, rejected = isolation(run).run(inputs(["a", "b", "c", long], [1, 7, 3, 4]))
+    assert (rows.tolist(), list(rejected)) == ([0, 2], [1, 3])
     with pytest.raises(ExecutorUnavailable, match="full"):
-        isolation(run).run(inputs(["a", "large"], [1, 2]))
+        isolation(run).run(inputs(["a", "short"], [1, 2]))
 
 
 def test_event_that_fits_into_memory_the_second_time_is_answered() -> None:
