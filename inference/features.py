@@ -8,13 +8,14 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from millstream.inference.conversions import PLAIN, Conversion
+from millstream.inference.conversions import PLAIN, Conversion, Converter
 from millstream.inference.fallbacks import Read, read
 from millstream.inference.ragged import Ragged, offsets_of
 from millstream.inference.replaced import Replaced, Replacements, Source, missing_in, unknown_in
 from millstream.inference.signature import DTYPES, TensorInput
 from millstream.schemas.arrays import Ints, Mask
 from millstream.schemas.column import Column, ListColumn, NumberColumn, StringColumn
+from millstream.schemas.mixed import is_of_other_type
 from millstream.schemas.packed import Texts, spans
 from millstream.schemas.table import Table
 from millstream.schemas.wording import shown
@@ -114,7 +115,7 @@ def _find_nan(table: Table, filled: _Filled, entry: TensorInput, problems: dict[
         at = int(is_finite[row].argmin())
         own = reads[0 if entry.array else at]
         where = f"`{own.path(row)}`{f'[{at}]' if entry.array else ''}"
-        found = _not_finite(own.column, row, at, entry.dtype)
+        found = _not_finite(own.column, row, at, entry)
         problems.setdefault(row, f"field {where} is {found}, which tensor `{entry.tensor}` does not take")
 
 
@@ -123,15 +124,16 @@ def _reads(table: Table, entry: TensorInput) -> list[Read]:
     return [read(table, field, conversion.fallback) for field, conversion in entry.converted_fields]
 
 
-def _not_finite(column: Column, row: int, at: int, dtype: str) -> str:
-    """What the field holds where the tensor has NaN or infinity. `at`: the place in a list."""
+def _not_finite(column: Column, row: int, at: int, entry: TensorInput) -> str:
+    """What the field holds where the tensor has NaN or infinity. `at`: the place in a list, or of the field."""
     (found,) = column.take(np.array([row])).to_list()
     if isinstance(found, list):
         found = found[at] if at < len(found) else None  # None: the padding behind it
-    if isinstance(found, str):  # no conversion takes a text of NaN or infinity
-        return f"{shown(found)}, too large for {dtype}"
+    if isinstance(found, str):  # a conversion reads it, and none takes a text of NaN or infinity
+        converter = entry.conversions[0 if entry.array else at].converter
+        return f"{_found(found, converter)}, too large for {entry.dtype}"
     too_large = isinstance(found, int | float) and math.isfinite(found)
-    return f"{found}, too large for {dtype}" if too_large else "NaN or infinite"
+    return f"{found}, too large for {entry.dtype}" if too_large else "NaN or infinite"
 
 
 def _fill_scalars(
@@ -149,8 +151,8 @@ def _fill_scalars(
             column, wrong, is_unknown = conversion.converter.convert(given, lambda: _known(event_times))
             _note_unknown(field, conversion, given, is_unknown, unknown)
             if wrong is not None:
-                needs = f"tensor `{entry.tensor}` needs {conversion.converter.expected}"
-                _report_wrong(read(table, field, conversion.fallback), wrong & ~lacking, needs, problems)
+                values = read(table, field, conversion.fallback)
+                _report_wrong(values, wrong & ~lacking, conversion.converter, entry.tensor, problems)
                 lacking |= wrong
         array[:, place], unfit = _cast(column, entry.dtype)
         if conversion.missing is not None and column.valid is not None:
@@ -186,11 +188,20 @@ def _known(event_times: Ints | None) -> Ints:
     return event_times
 
 
-def _report_wrong(given: Read, wrong: Mask, needs: str, problems: dict[int, str]) -> None:
-    """Add the events whose value can't be converted to `problems`. `needs`: a part of the message."""
+def _report_wrong(given: Read, wrong: Mask, converter: Converter, tensor: str, problems: dict[int, str]) -> None:
+    """Add the events whose value can't be converted to `problems`."""
     rows = np.flatnonzero(wrong)
     for row, value in zip(rows.tolist(), given.column.take(rows).to_list(), strict=True):
-        problems.setdefault(row, f"field `{given.path(row)}` is {shown(value)}, but {needs}")
+        found = _found(value, converter)
+        problems.setdefault(
+            row, f"field `{given.path(row)}` is {found}, but tensor `{tensor}` needs {converter.expected}"
+        )
+
+
+def _found(value: object, converter: Converter | None) -> str:
+    """The value in words. Where an event may have a text or a number, both are read as texts: that of a number has no quotes."""
+    reads_both = converter is not None and converter.leaf in ("mixed", "scalar")
+    return value if reads_both and isinstance(value, str) and is_of_other_type(value) else shown(value)
 
 
 def _cast(column: Column, dtype: str) -> tuple[npt.NDArray[Any], Mask | None]:
@@ -407,7 +418,8 @@ def _report_wrong_items(given: Read, wrong: Mask, entry: TensorInput, problems: 
     for (row, at), value in zip(places, found, strict=True):
         problems.setdefault(
             row,
-            f"field `{given.path(row)}`[{at}] is {shown(value)}, but tensor `{entry.tensor}` needs {converter.expected}",
+            f"field `{given.path(row)}`[{at}] is {_found(value, converter)}, but tensor `{entry.tensor}` needs "
+            f"{converter.expected}",
         )
 
 
@@ -420,7 +432,7 @@ def _find_nan_items(
     if missing is not None:
         is_finite |= missing
     for row, at in _first_of_each_event(~is_finite, tensor.offsets):
-        found = _not_finite(given.lists, row, at, entry.dtype)
+        found = _not_finite(given.lists, row, at, entry)
         problems.setdefault(
             row, f"field `{given.path(row)}`[{at}] is {found}, which tensor `{entry.tensor}` does not take"
         )

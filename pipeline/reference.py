@@ -15,9 +15,10 @@ from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.problems import yaml_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _DOCS = Path(__file__).parents[2] / "docs"
+_TABLE_HEAD = "| option | type | default | description |\n|---|---|---|---|\n"
 _VARIABLE: JsonSchema = {"type": "string", "pattern": r"\$\{"}
 
 _INTRODUCTION = """\
@@ -31,7 +32,7 @@ One YAML file describes one pipeline. This is a whole one:
 
 `millstream check FILE` reports every mistake in a file with its line number. Editors check and complete with
 [pipeline.schema.json](pipeline.schema.json). Many editors need this first line in the file:
-`# yaml-language-server: $schema=pipeline.schema.json`.
+`# yaml-language-server: $schema=pipeline.schema.json`. `millstream options SECTION` prints the options of one section.
 
 - **Variables.** `${{NAME}}` in a value is replaced by the environment variable NAME, `${{NAME:-default}}` by the default where
   NAME is unset or empty. `$${{` is a plain `${{`. What a variable holds is never read as YAML structure. Inside `{{ }}` and
@@ -123,11 +124,20 @@ def options_markdown() -> str:
             heading = "## The pipeline"
             if section:
                 heading = f"## `{section}`\n\n{sections[section.removesuffix('[]')]['description']}"
-            parts.append(f"\n{heading}\n\n| option | type | default | description |\n|---|---|---|---|\n")
-        default = "*required*" if option.required else f"`{option.default}`" if option.default is not None else ""
-        kind = option.type.replace("|", "\\|")
-        parts.append(f"| `{option.path}` | {kind} | {default} | {option.description} |\n")
+            parts.append(f"\n{heading}\n\n{_TABLE_HEAD}")
+        parts.append(_row(option))
     return "".join(parts)
+
+
+def table_of(found: Sequence[Option]) -> str:
+    """Return these options as they are on the reference page."""
+    return _TABLE_HEAD + "".join(map(_row, found))
+
+
+def _row(option: Option) -> str:
+    default = "*required*" if option.required else f"`{option.default}`" if option.default is not None else ""
+    kind = option.type.replace("|", "\\|")
+    return f"| `{option.path}` | {kind} | {default} | {option.description} |\n"
 
 
 def _options(section: JsonSchema, prefix: str) -> Iterator[Option]:

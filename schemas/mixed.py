@@ -1,5 +1,6 @@
 """The text of a value that may be a text, a number or a boolean. json_columns.c writes the same texts."""
 
+import json
 import math
 
 _EXACT_END = 2.0**53  # from here on, a double may stand for several whole numbers
@@ -23,6 +24,15 @@ def text_of_value(value: str | float | bool) -> str:
     if not isinstance(value, float):
         raise TypeError(f"expected a text, a number or a boolean, found {type(value).__name__}")
     return _of_real(value) if math.isfinite(value) else _NOT_FINITE[str(value)]
+
+
+def is_of_other_type(text: str) -> bool:
+    """Whether `text_of_value` also returns this text for a number or a boolean."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, int | float) and text_of_value(value) == text
 
 
 def _of_integer(value: int) -> str:

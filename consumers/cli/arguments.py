@@ -3,6 +3,7 @@
 import argparse
 import math
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,11 @@ def utc_time(text: str) -> int:
     if milliseconds < 0:
         raise argparse.ArgumentTypeError(f"expected a time since 1970, as Kafka's records have, found {text!r}")
     return milliseconds
+
+
+def utc_time_or_now(text: str) -> int:
+    """As `utc_time`, or the word now."""
+    return time.time_ns() // 1_000_000 if text == "now" else utc_time(text)
 
 
 def _with_today(text: str) -> str:

@@ -159,6 +159,14 @@ def _names(output: TensorOutput, answer: Tensors | ModelRejected) -> str:
     return ", ".join(names[:MAX_NAMES] + ["..."] * (len(names) > MAX_NAMES))
 
 
+def _decision(output: TensorOutput) -> str:
+    """Which of two classes a threshold decides on. Only a person sees whether the model's scores are of this class."""
+    if output.threshold is None or not output.classes:
+        return ""
+    low, high = output.classes
+    return f": `{high}` if the score of `{high}` is at least {output.threshold:g}, else `{low}`"
+
+
 def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
     """Print what a worker would run, and run the model. Returns the model's error if it rejects blank events."""
     pipeline = plan.pipeline
@@ -173,7 +181,7 @@ def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
     refusal = answer if isinstance(answer, ModelRejected) else None
     console.print(f"warm-up   {_ran(plan) if refusal is None else f'refused: {refusal}'}", markup=False)
     for output in plan.model.signature.outputs:
-        console.print(f"output    {_names(output, answer)}, from {output.tensor}", markup=False)
+        console.print(f"output    {_names(output, answer)}, from {output.tensor}{_decision(output)}", markup=False)
     # A worker loads either the dedicated shadows or the others.
     live = live_shadows(pipeline, plan.model.id)
     sections = [section for section in pipeline.shadows if section not in live]

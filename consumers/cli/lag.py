@@ -27,6 +27,7 @@ from millstream.consumers.observability.lag_metrics import (
     LagLook,
     LagWatch,
     by_topic,
+    oldest_age,
     reader_of,
 )
 from millstream.consumers.resilience.signals import set_handler
@@ -146,7 +147,7 @@ def _json(group: str, look: LagLook) -> str:
     row = {
         "group": group,
         "messages": look.messages,
-        "seconds": _rounded(_oldest(look.lags)),
+        "seconds": _rounded(oldest_age(look.lags)),
         **_trend(look.messages, look.total),
         "partitions": partitions,
     }
@@ -185,10 +186,10 @@ def _table(group: str, look: LagLook, *, trends: bool) -> Table:
     for heading in ("partition", "committed", "end"):
         table.add_column(heading, justify="right")
     table.add_column("lag", justify="right", footer=f"{'' if _counted(look.lags) else '~'}{look.messages:,}")
-    table.add_column("lag seconds", justify="right", footer=_age(_oldest(look.lags)))
+    table.add_column("lag seconds", justify="right", footer=_age(oldest_age(look.lags)))
     if trends:
         table.add_column("growth/s", justify="right", footer=_growth(look.total))
-        table.add_column("caught up in", justify="right", footer=_drain(look.drain, _oldest(look.lags)))
+        table.add_column("caught up in", justify="right", footer=_drain(look.drain, oldest_age(look.lags)))
     if deleted := sum(lag.deleted for lag in look.lags):
         table.add_column("deleted unread", justify="right", footer=f"{deleted:,}")
     if held_back := sum(lag.held_back for lag in look.lags):
@@ -200,7 +201,7 @@ def _table(group: str, look: LagLook, *, trends: bool) -> Table:
             table.add_row(*_row(lag, look if trends else None), *unusual)
         if several:
             messages = sum(lag.messages for lag in lags)
-            table.add_row(topic, "all", "", "", f"{'' if _counted(lags) else '~'}{messages:,}", _age(_oldest(lags)))
+            table.add_row(topic, "all", "", "", f"{'' if _counted(lags) else '~'}{messages:,}", _age(oldest_age(lags)))
     return table
 
 
@@ -217,12 +218,6 @@ def _row(lag: PartitionLag, look: LagLook | None) -> list[str]:
         return cells
     trend = look.trends.get((lag.topic, lag.partition))
     return [*cells, _growth(trend), _drain(drain_seconds(lag.messages, trend), lag.seconds)]
-
-
-def _oldest(lags: Sequence[PartitionLag]) -> float | None:
-    """The age of the oldest unprocessed event; None if that of one of the partitions is not known."""
-    ages = [lag.seconds for lag in lags]
-    return None if None in ages else max((age for age in ages if age is not None), default=0.0)
 
 
 def _age(seconds: float | None) -> str:

@@ -107,7 +107,11 @@ def _is_run(replay: Replay, plan: Plan, about: About, folder: ReplayFolder) -> b
     if drained and running.source.idle:
         folder.note_done()
         return True
-    say("stopped. The same command goes on behind the events that are done; with --anew, it begins anew")
+    # With `--to now`, the same command would be another replay.
+    say(
+        f"stopped. The same command with --to {_time(about.end)} goes on behind the events that are done; with --anew, it "
+        "begins anew"
+    )
     return False
 
 

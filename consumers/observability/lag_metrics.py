@@ -33,7 +33,7 @@ class LagLook:
 
     @property
     def seconds(self) -> float | None:
-        """The age of the oldest unprocessed event; None if it is not known for any partition."""
+        """The greatest known age of an unprocessed event; None if it is not known for any partition."""
         return max((lag.seconds for lag in self.lags if lag.seconds is not None), default=None)
 
     @property
@@ -170,6 +170,12 @@ class LagCollector(Collector):
 
 def _family(name: str, text: str, *labels: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"millstream_group_{name}", text, labels=("pipeline", "group", *labels))
+
+
+def oldest_age(lags: Sequence[PartitionLag]) -> float | None:
+    """The age of the oldest unprocessed event; None if that of one of the partitions is not known."""
+    ages = [lag.seconds for lag in lags]
+    return None if None in ages else max((age for age in ages if age is not None), default=0.0)
 
 
 def by_topic(lags: Sequence[PartitionLag]) -> dict[str, list[PartitionLag]]:

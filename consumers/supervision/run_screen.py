@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from millstream.consumers.observability.lag_metrics import oldest_age
 from millstream.consumers.supervision.autoscaler import Status
 from millstream.schemas.wording import counted
 from millstream.topics.lag_trend import MIN_BACKLOG_SECONDS, WINDOW_SECONDS, drain_text
@@ -53,8 +54,8 @@ class Screen:
             self._print(text)
 
     def _are_behind(self, status: Status) -> bool:
-        if status.lag is not None and status.lag.seconds is not None:
-            self._behind = status.lag.seconds >= (MIN_BACKLOG_SECONDS if self._behind else BEHIND_SECONDS)
+        if status.lag is not None and (age := oldest_age(status.lag.lags)) is not None:
+            self._behind = age >= (MIN_BACKLOG_SECONDS if self._behind else BEHIND_SECONDS)
         return self._behind
 
     def say(self, sentence: str) -> None:
@@ -133,11 +134,14 @@ def status_text(status: Status, problem: str) -> str:
     if lag is None:
         return f"{size}  lag not known: {problem or 'no response yet'}  |  {status.reason}"
     arrival = "?" if lag.total is None else f"{lag.total.arrival:,.0f}"
-    age = "?" if lag.seconds is None else f"{lag.seconds:.1f}"
-    behind = lag.seconds is not None and lag.seconds >= MIN_BACKLOG_SECONDS
+    oldest = oldest_age(lag.lags)
+    age = "?" if oldest is None else f"{oldest:.1f}"
+    behind = oldest is not None and oldest >= MIN_BACKLOG_SECONDS
     # Before, the trend is also of the time in which no worker was ready, and says that the lag doesn't shrink.
     known = status.trend_known_for >= WINDOW_SECONDS
-    drain = f", {_drain(lag.drain)}" if behind and known and lag.drain is not None else ""
+    # The total may shrink while a partition that nobody moves keeps its backlog.
+    ends = math.inf if status.decision.stuck else lag.drain
+    drain = f", {_drain(ends)}" if behind and known and ends is not None else ""
     busy = f"{status.utilisation:.0%}"
     # A worker counts a batch's time only when the batch ends. While events wait, it is not idle.
     busy = f", {busy} busy" if status.ready and not (behind and busy == "0%") else ""

@@ -57,6 +57,8 @@ _FORGOTTEN = (
 _UNFINISHED = "%d events were not finished: %s"
 _AWAY = "%d events were not finished, because no broker answers: %s"
 _LOST = "%d events were not finished before their partitions were lost: %s"
+# The offset's metadata counts workers that ended. It doesn't say how.
+_ENDED = "the worker that ran it crashed, or hung beyond a time limit, each time; the workers' logs say which"
 _READS = "read records"
 # What a stage does, by the name of its thread, and what the other ones do.
 _DOES, _FOLLOWS = {"compute": "decoded events or ran the model", "write": "wrote results"}, "followed its rollout"
@@ -344,10 +346,12 @@ class Worker:
         counts = polled.records.counts()
         if any(map(self._guard.refuses, counts)):  # only one event was read
             topic, number, offset = place = polled.records.position(0)
-            log.error("workers crashed running the event at offset %d of %s/%d: it is refused", offset, topic, number)
+            log.error(
+                "workers crashed or hung running the event at offset %d of %s/%d: it is refused", offset, topic, number
+            )
             # Without the version, a candidate that crashes workers would have no dead letters.
             model = self._models.version_of(polled.records.keys[0], place)
-            polled = replace(polled, rejection=Rejection("crashed", "the worker that ran it crashed, each time", model))
+            polled = replace(polled, rejection=Rejection("crashed", _ENDED, model))
         else:
             self._source.note_running(polled.records)
         self._take(polled)

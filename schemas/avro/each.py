@@ -107,11 +107,23 @@ class RecordReader:
         except SchemaResolutionError as error:
             raise Unreadable("schema_incompatible", f"{self.about}: {self._misfit(value, error)}") from error
         except Exception as error:  # EOFError, IndexError, UnicodeDecodeError, MemoryError, ...
-            raise Unreadable("undecodable", f"the Avro body is malformed: {malformation(error)}") from error
+            said = f"the Avro body is malformed: {self._damaged_field(value)}{malformation(error)}"
+            raise Unreadable("undecodable", said) from error
         if left:
             raise Unreadable("undecodable", f"{left} bytes are left over after the last field")
         assert isinstance(record, dict)
         return record
+
+    def _damaged_field(self, value: bytes) -> str:
+        """The first top-level field that can't be read, for the message; empty: each one can, alone."""
+        body = BytesIO(value)
+        body.seek(HEAD_BYTES)
+        for entry in self.writer["fields"]:
+            try:
+                fastavro.schemaless_reader(body, self.writer | {"fields": [entry]}, None)
+            except Exception:  # see `_record`
+                return f"field '{entry['name']}': "
+        return ""
 
     def _misfit(self, value: bytes, error: SchemaResolutionError) -> str:
         """Which field of the record doesn't fit the reader schema, and why. `error`: of the whole record.

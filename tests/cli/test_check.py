@@ -806,6 +806,22 @@ def test_file_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize("columns", [1, 2])
+def test_class_that_a_threshold_decides_on_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], columns: int
+) -> None:
+    service = python_service(
+        tmp_path, NOWHERE, f"return {{'y': np.ones((len(inputs['x']), {columns}))}}", with_topics=False
+    )
+    config = tmp_path / "models" / "number" / "1" / "config.yaml"
+    output = "{tensor: y, name: label, classes: [late, ok], threshold: 0.7}"
+    config.write_text(config.read_text().replace("{tensor: y}", output))
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    assert (
+        "output    label, from y: `ok` if the score of `ok` is at least 0.7, else `late`\n" in capsys.readouterr().out
+    )
+
+
 @pytest.mark.parametrize(
     ("returned", "option", "listed"),
     [
@@ -813,7 +829,6 @@ def test_file_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFi
         ("np.ones((len(inputs['x']), 4))", "classes: [a, b, c, d]", "label.a, label.b, label.c, ..."),
         ("np.ones((len(inputs['x']), 2))", "classes: [a, b]", "label.a, label.b"),
         ("np.ones((len(inputs['x']), 2))", "classes: [a, b], top: 1", "label, label_scores"),
-        ("np.ones((len(inputs['x']), 2))", "classes: [a, b], threshold: 0.5", "label"),
         ("inputs['x']", "", "label"),
     ],
 )

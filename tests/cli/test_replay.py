@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from dataclasses import dataclass, replace
@@ -165,6 +166,22 @@ def test_killed_replay_goes_on_and_doubles_nothing(tmp_path: Path, kafka: Broker
 
 
 @pytest.mark.durable
+def test_replay_up_to_now_that_was_stopped_says_how_to_go_on(tmp_path: Path, kafka: Broker) -> None:
+    scene, state = past(tmp_path, kafka), tmp_path / "state"
+    slowly = replace(scene, end="now").command("--rate", "500", folder=state)
+    process = start([*MILLSTREAM, *slowly], tmp_path / "log")
+    wait_until(lambda: any(state.glob("checkpoint-*")), 60, "a checkpoint")
+    process.terminate()
+    assert process.wait(60) == 1
+    said = re.search(r"stopped\. The same command with --to (\S+) goes on", (tmp_path / "log").read_text())
+    assert said is not None
+    done = replace(scene, end=said[1]).replay("--json", folder=state)
+    assert done.returncode == BETTER, done.stderr
+    assert "events are done" in done.stderr
+    assert json.loads(done.stdout)["answered"] == EVENTS
+
+
+@pytest.mark.durable
 @pytest.mark.full
 def test_what_is_missing_is_told_with_what_to_do(tmp_path: Path, kafka: Broker) -> None:
     scene = past(tmp_path, kafka, labels=False)
@@ -231,6 +248,7 @@ def test_routing_of_predictions_is_checked_by_the_control_topic(tmp_path: Path, 
     [
         (("--model", "2", "--from", "2026-01-02", "--to", "2026-01-01"), "expected the earlier time first"),
         (("--model", "2", "--from", "2026-01-02", "--to", "2999-01-01"), "this is in the future"),
+        (("--model", "2", "--from", "2999-01-01", "--to", "now"), "expected the earlier time first"),
         (("--model", "0", "--from", "2026-01-01", "--to", "2026-01-02"), "expected a version from 1 on, found '0'"),
         (
             ("--model", "2", "--from", "yesterday", "--to", "2026-01-02"),

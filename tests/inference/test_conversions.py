@@ -423,10 +423,52 @@ def test_any_takes_no_double_for_a_whole_number_that_the_event_may_not_have() ->
     assert found.tensors["t"].tolist() == [[33], [9007199254740993], [9007199254740993]]
     assert [one.row for one in found.unfit] == [1, 4]
     assert found.unfit[0].error == (
-        "field `x` is '9007199254740992.0', but tensor `t` needs a whole number of 64 bits (with a decimal point or an exponent: "
+        "field `x` is 9007199254740992.0, but tensor `t` needs a whole number of 64 bits (with a decimal point or an exponent: "
         "between -2^53 and 2^53, because not all larger ones are doubles), true or false, or text with a whole number, such as "
         "33 (as in JSON: no leading zeros, no plus sign)"
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("12", "12"),
+        ("0.5", "0.5"),
+        ("1e3", "1000"),
+        ('"12"', "12"),
+        ('"1e3"', "'1e3'"),
+        ('"012"', "'012'"),
+        ('"maybe"', "'maybe'"),
+    ],
+)
+def test_number_in_a_field_of_any_type_is_told_without_quotes(value: str, said: str) -> None:
+    """Only the text of the value is known, so a text that a number has, too, may be either."""
+    found = _unfit_boolean("x", value, "mixed", array=False)
+    assert found == f"field `x` is {said}, but tensor `t` needs true, false, 1 or 0, also as text"
+    found = _unfit_boolean("x", f"[{value}]", ListOf("mixed"), array=True)
+    assert found == f"field `x`[0] is {said}, but tensor `t` needs true, false, 1 or 0, also as text"
+
+
+def _unfit_boolean(field: str, value: str, column: Dtype, *, array: bool) -> str:
+    """Why this value, in JSON, of a field of the type `any` doesn't fit."""
+    path = f"{field}[]" if array else field
+    read = JsonDecoder.of_types({path: "mixed"}).decode([f'{{"{field}": {value}}}'.encode()])
+    entry = TensorInput("t", (field,), array, "bool", (1,), conversions=(Conversion(Cast("any", "boolean")),))
+    table = table_of({field: column}, **{field: read.table[path].to_list()})
+    (unfit,) = to_tensors(table, [entry], allow_nan=False).unfit
+    return unfit.error
+
+
+def test_number_that_the_tensor_cannot_hold_is_told_without_quotes() -> None:
+    entry = TensorInput("t", ("f",), False, "float32", (1,), conversions=(Conversion(Cast("any", "number")),))
+    (unfit,) = to_tensors(table_of({"f": "mixed"}, f=["1e+300"]), [entry], allow_nan=False).unfit
+    assert unfit.error == "field `f` is 1e+300, too large for float32, which tensor `t` does not take"
+
+
+def test_text_of_digits_keeps_its_quotes_where_the_field_is_a_text() -> None:
+    entry = TensorInput("t", ("f",), False, "bool", (1,), conversions=(Conversion(Cast("text", "boolean")),))
+    (unfit,) = to_tensors(table_of({"f": "string"}, f=["12"]), [entry], allow_nan=False).unfit
+    assert unfit.error.startswith("field `f` is '12', but")
 
 
 @pytest.mark.parametrize("part", ["epoch", "age"])

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from millstream.consumers.cli.arguments import add_log_level, add_pipeline, duration, rate, utc_time
+from millstream.consumers.cli.arguments import add_log_level, add_pipeline, duration, rate, utc_time, utc_time_or_now
 from millstream.consumers.cli.usage.report import add_segment
 
 
@@ -26,7 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the first events to run, by their records' timestamps: a time such as 2026-05-01T12:30 (UTC)",
     )
     parser.add_argument(
-        "--to", dest="end", required=True, type=utc_time, metavar="TIME", help="run the events before this time"
+        "--to",
+        dest="end",
+        required=True,
+        type=utc_time_or_now,
+        metavar="TIME",
+        help="run the events before this time, or before `now`",
     )
     parser.add_argument(
         "--output",

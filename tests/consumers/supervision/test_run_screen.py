@@ -14,7 +14,7 @@ from millstream.consumers.supervision.autoscaler import Autoscaler, Fleet, Statu
 from millstream.consumers.supervision.capacity import Counters
 from millstream.consumers.supervision.reading import Reading
 from millstream.consumers.supervision.run_screen import STATUS_INTERVAL, Screen, status_text
-from millstream.consumers.supervision.scaling import Policy
+from millstream.consumers.supervision.scaling import STUCK_AFTER, Policy
 from millstream.topics.lag import PartitionLag
 from millstream.topics.lag_trend import WINDOW_SECONDS, Trend
 
@@ -164,3 +164,41 @@ def test_without_a_terminal_a_line_says_that_the_workers_are_behind_and_that_the
             screen.show(autoscaler.step(float(at), Fleet(2, 0, READY), follower.look(float(at), [lag])), "")
     lines = out.getvalue().splitlines()
     assert ["(0.2 s" in lines[0], "(12.0 s" in lines[-2], "(0.5 s" in lines[-1]] == [True, True, True]
+
+
+def test_line_promises_no_end_of_a_lag_of_which_a_partition_makes_no_progress() -> None:
+    """One worker hangs, and the other one catches up, so the lag of both partitions together shrinks."""
+    moving, standing = (
+        PartitionLag("t", 0, 0, 0, 9000, 9000, True, 9.0, 0),
+        PartitionLag("t", 1, 0, 0, 500, 500, True, 9.0, 0),
+    )
+    trends = {("t", 0): Trend(0.0, 100.0, 0.0), ("t", 1): Trend(0.0, 0.0, 0.0)}
+    autoscaler = Autoscaler(POLICY)
+    autoscaler.step(0.0, Fleet(2, 0, READY), None)
+
+    def line(stalled: float) -> str:
+        now = {**trends, ("t", 1): Trend(0.0, 0.0, stalled)}
+        look = LagLook(9.0, [moving, standing], now, Trend(0.0, 100.0, 0.0))
+        autoscaler.step(0.0, Fleet(2, 0, READY), look)
+        return status_text(autoscaler.step(WINDOW_SECONDS, Fleet(2, 0, READY), look), "")
+
+    assert "lag 9,500 (9.0 s, caught up in 95 s)" in line(0.0)
+    assert "lag 9,500 (9.0 s, not catching up)  |  the size is fixed; 1 partition makes no progress" in line(
+        STUCK_AFTER
+    )
+
+
+def test_workers_have_not_caught_up_while_the_age_of_a_partition_is_not_known() -> None:
+    out = StringIO()
+    autoscaler, follower = Autoscaler(POLICY), LagFollower()
+    with Screen(Console(file=out, width=200), plain=True, log_level="warning", clock=lambda: 1000.0) as screen:
+        for at, age in enumerate([30.0, 30.0, None, None]):
+            lags = [
+                PartitionLag("t", 0, 0, 0, 0, 0, True, 0.0, 0),
+                PartitionLag("t", 1, 0, 0, 62, 62, age is not None, age, 0),
+            ]
+            status = autoscaler.step(float(at), Fleet(2, 0, READY), follower.look(float(at), lags))
+            screen.show(status, "")
+    assert "lag 62 (30.0 s)" in out.getvalue()
+    assert len(out.getvalue().splitlines()) == 1
+    assert "lag 62 (? s)" in status_text(status, "")

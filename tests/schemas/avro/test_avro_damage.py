@@ -263,8 +263,27 @@ def test_poll_of_nothing_but_damage_is_all_bad() -> None:
 def test_error_of_a_record_read_by_itself_is_the_same_each_time() -> None:
     found = decoder(record(("x", "double")), fields=["x"]).decode([frame(WRITER_ID) + b"\x00"] * 2)
     assert [bad.error for bad in found.bad] == [
-        "the Avro body is malformed: the record ends before its fields do: within a double"
+        "the Avro body is malformed: field 'x': the record ends before its fields do: within a double"
     ] * 2
+
+
+@pytest.mark.usefixtures("one_by_one")
+@pytest.mark.parametrize(
+    ("body", "field"), [(b"\x02a\x02\xff\x02a", "q"), (b"\x02a\x02b\x63", "r"), (b"\x02a\x02b", "r")]
+)
+def test_error_of_a_record_read_by_itself_names_the_first_damaged_field(body: bytes, field: str) -> None:
+    schema = record(("p", "string"), ("q", "string"), ("r", "string"))
+    (bad,) = decoder(schema, fields=["q"]).decode([frame(WRITER_ID) + body]).bad
+    assert bad.reason == "undecodable"
+    assert bad.error.startswith(f"the Avro body is malformed: field '{field}': ")
+
+
+@pytest.mark.usefixtures("one_by_one")
+def test_damage_is_found_behind_a_field_whose_type_is_used_again() -> None:
+    size = {"type": "enum", "name": "Size", "symbols": ["S", "L"]}
+    schema = record(("first", size), ("second", "Size"), ("x", "double"))
+    (bad,) = decoder(schema, fields=["x"]).decode([frame(WRITER_ID) + b"\x00\x02\x00"]).bad
+    assert bad.error.startswith("the Avro body is malformed: field 'x': ")
 
 
 @pytest.mark.usefixtures("way")
