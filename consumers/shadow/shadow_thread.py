@@ -14,7 +14,6 @@ import numpy as np
 from millstream.consumers.events import BatchResult, MicroBatch, NextOffsets
 from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.flow.assignment import Assignment
-from millstream.consumers.observability.broker_watch import duration_text
 from millstream.consumers.observability.metrics import (
     COMPARISONS,
     SHADOW_FAILED,
@@ -22,10 +21,10 @@ from millstream.consumers.observability.metrics import (
     SHADOW_SKIPPED,
     Metrics,
 )
-from millstream.consumers.observability.seldom import Kind, SeldomWarnings
 from millstream.consumers.resilience.leaving import LibraryThread
 from millstream.consumers.shadow.sampling import sampled
 from millstream.consumers.shadow.shadow_fields import ShadowFields
+from millstream.consumers.shadow.shed_warnings import Call, ShedWarnings
 from millstream.consumers.sink.delivery import BestEffort
 from millstream.inference.executors.interface import Tensors
 from millstream.inference.features import to_tensors
@@ -41,18 +40,6 @@ NICE_INCREMENT = 10  # lowers the thread's priority, so that the primary gets mo
 POLL_INTERVAL = 0.01  # seconds between two checks whether a batch's offsets are committed
 COMMIT_TIMEOUT = 30.0  # seconds after which a batch without committed offsets is skipped
 SHUTDOWN_TIMEOUT = 5.0  # seconds that an ending worker waits for its shadows
-SHED = Kind("event was left out by the shadows", "events were left out by the shadows")
-SHED_BATCH = (
-    "{events} at once, while {why}. Predictions go first. A backlog, as at a start, is the usual cause, and passes by itself. "
-    "To compare more events, start more workers, or give the shadows workers of their own (`dedicated: true`)"
-)
-BACKLOG = "this worker had a backlog"
-FULL_QUEUE = "the shadows' queue was full"
-HANGS_AFTER = 60.0  # seconds in one batch
-HANGING = (
-    "{events} at once, because shadow {shadow} has been running one batch for {duration} and probably hangs. Repair "
-    "that version, or take the shadow out, and restart the workers"
-)
 
 Comparison = tuple[str, bytes]
 """The event ID, which is the record's key, and the record's value."""
@@ -194,11 +181,11 @@ class ShadowThread:
         self._busy = busy
         self._assignment = assignment
         self._metrics = metrics
-        self._warnings = SeldomWarnings()  # only the write thread uses it
+        self._warnings = ShedWarnings()  # only the write thread uses it
         self._queue: SimpleQueue[tuple[BatchResult, NextOffsets] | None] = SimpleQueue()
         self._waiting = 0  # events in the queue
         self._running = 0  # events of the batch that runs
-        self._call: tuple[str, float] | None = None  # the shadow that runs, and since when
+        self._call: Call | None = None
         self._unfinished = 0  # batches that are queued or run
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -210,6 +197,7 @@ class ShadowThread:
         """Queue a batch whose predictions are final, or skip it. Returns at once. The write thread calls it."""
         events = len(answered.rows)
         if not events:
+            self.catch_up()
             return
         with self._lock:
             full = self._waiting + events > max(self._room, events)
@@ -220,15 +208,17 @@ class ShadowThread:
                 self._queue.put((answered, ends))
         if shed:
             self._leave_out(events, "shed")
-            self._warnings.warn(SHED, events, self._why_shed(events, full=full))
+            self._warnings.warn(events, self._call, full=full)
         else:
-            self._warnings.catch_up()
+            self.catch_up()
 
-    def _why_shed(self, events: int, *, full: bool) -> str:
-        call = self._call
-        if full and call is not None and (took := time.monotonic() - call[1]) >= HANGS_AFTER:
-            return HANGING.format(events=events, shadow=call[0], duration=duration_text(took))
-        return SHED_BATCH.format(events=events, why=FULL_QUEUE if full else BACKLOG)
+    def catch_up(self) -> None:
+        """Log the shed events that are not told yet, once their time has come. The write thread calls it."""
+        self._warnings.catch_up()
+
+    def say_all(self) -> None:
+        """Log the shed events that are not told yet, at the end. The write thread calls it."""
+        self._warnings.say_all()
 
     @property
     def at_work(self) -> bool:
@@ -271,7 +261,7 @@ class ShadowThread:
             return
         started = time.perf_counter()
         for shadow in self._shadows:
-            self._call = shadow.name, time.monotonic()
+            self._call = Call(shadow.name, time.monotonic())
             compared = shadow.compare(answered, answered.rows)
             self._call = None
             if self._over:
