@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -85,6 +86,11 @@ class Shadow:
         self._inputs = inputs
         self._encoder = encoder
         self._allow_nan = allow_nan
+
+    def comparable(self, answered: BatchResult) -> int:
+        """How many of these events another version than its own answered."""
+        models = answered.row_models
+        return sum(count for at, count in models.counts(len(answered.rows)) if models.models[at] != self._model)
 
     def compare(self, answered: BatchResult, among: Ints) -> Compared:
         """Run the shadow on a sample of these events. `among`: rows of events with outputs of the primary, ascending."""
@@ -184,9 +190,8 @@ class ShadowThread:
         self._warnings = ShedWarnings()  # only the write thread uses it
         self._queue: SimpleQueue[tuple[BatchResult, NextOffsets] | None] = SimpleQueue()
         self._waiting = 0  # events in the queue
-        self._running = 0  # events of the batch that runs
         self._call: Call | None = None
-        self._unfinished = 0  # batches that are queued or run
+        self._unfinished: deque[BatchResult] = deque()  # batches that run or are queued, in their order
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._over = False  # whether what was not compared is counted as skipped, and nothing is written any more
@@ -204,13 +209,12 @@ class ShadowThread:
             shed = full or self._busy()
             if not shed:
                 self._waiting += events
-                self._unfinished += 1
+                self._unfinished.append(answered)
                 self._queue.put((answered, ends))
-        if shed:
-            self._leave_out(events, "shed")
-            self._warnings.warn(events, self._call, full=full)
-        else:
+        if not shed:
             self.catch_up()
+        elif left := self._leave_out(answered, "shed"):
+            self._warnings.warn(left, self._call, full=full)
 
     def catch_up(self) -> None:
         """Log the shed events that are not told yet, once their time has come. The write thread calls it."""
@@ -223,7 +227,7 @@ class ShadowThread:
     @property
     def at_work(self) -> bool:
         """Whether batches are queued or run."""
-        return self._unfinished > 0
+        return bool(self._unfinished)
 
     def close(self) -> None:
         """Compare the queued batches for a short time, and count the others as skipped."""
@@ -231,9 +235,9 @@ class ShadowThread:
         self._queue.put(None)
         self._thread.join(SHUTDOWN_TIMEOUT)
         with self._lock:
-            self._over, left = True, self._waiting + self._running
-        if left:
-            self._leave_out(left, "ended")
+            self._over, left = True, list(self._unfinished)
+        for answered in left:
+            self._leave_out(answered, "ended")
         self._publisher.close(SHUTDOWN_TIMEOUT)
 
     def _run(self) -> None:
@@ -245,19 +249,17 @@ class ShadowThread:
                 if self._over:
                     return
                 self._waiting -= len(answered.rows)
-                self._running = len(answered.rows)
             try:
                 self._compare(answered, ends)
             except Exception:
                 log.exception("a batch was not compared")
-                self._leave_out(len(answered.rows), "failed")
+                self._leave_out(answered, "failed")
             with self._lock:
-                self._unfinished -= 1
-                self._running = 0
+                self._unfinished.popleft()
 
     def _compare(self, answered: BatchResult, ends: NextOffsets) -> None:
         if not self._wait_committed(ends):
-            self._leave_out(len(answered.rows), "uncommitted")
+            self._leave_out(answered, "uncommitted")
             return
         started = time.perf_counter()
         for shadow in self._shadows:
@@ -282,7 +284,12 @@ class ShadowThread:
             time.sleep(POLL_INTERVAL)
         return True
 
-    def _leave_out(self, events: int, why: str) -> None:
+    def _leave_out(self, answered: BatchResult, why: str) -> int:
+        """Count a batch's events as skipped. Returns their number; with several shadows, the largest of theirs."""
+        most = 0
         for shadow in self._shadows:
+            events = shadow.comparable(answered)
             # An estimate: to find out which events are in the sample would cost time.
             self._metrics.count(SHADOW_SKIPPED, events * shadow.sample_rate, shadow.name, why)
+            most = max(most, events)
+        return most

@@ -64,6 +64,9 @@ class Comparing:
         self.sample_rate = sample_rate
         self._before = before
 
+    def comparable(self, one: BatchResult) -> int:
+        return len(one.rows)
+
     def compare(self, one: BatchResult, among: Any) -> Compared:
         self._before()
         return Compared([(event, self.name.encode()) for event in np.array(one.batch.ids())[among].tolist()], 1)
@@ -89,6 +92,7 @@ class Lane(Measured):
         before: Callable[[], object] = lambda: None,
         settled: Callable[[NextOffsets], bool | None] = lambda _ends: True,
         names: Sequence[str] = ("v2",),
+        shadows: Sequence[Shadow] = (),
         sample_rate: float = 1.0,
         room: int = 100,
         max_load: float = 1.0,
@@ -99,7 +103,7 @@ class Lane(Measured):
         self.passed = 0.0  # seconds that pass for the warnings only
         with patch.object(shadow_lane, "ShedWarnings", lambda: ShedWarnings(lambda: time.monotonic() + self.passed)):
             self.lane = ShadowThread(
-                [cast("Shadow", Comparing(name, before, sample_rate)) for name in names],
+                shadows or [cast("Shadow", Comparing(name, before, sample_rate)) for name in names],
                 cast("BestEffort", self.publisher),
                 topic="compared",
                 max_load=max_load,
@@ -470,6 +474,25 @@ def test_events_that_the_shadows_own_version_answered_are_not_compared() -> None
     assert encoder.models == [("m", 1), ("m", 1)]
     promoted = with_numbers(1, 2)._replace(models=(ModelId("m", 9),), answered_by=None)
     assert shadow_of(encoder).compare(promoted, np.arange(2)) == ([], 0)
+
+
+def test_events_that_the_shadows_own_version_answered_are_not_counted_as_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    models = (ModelId("m", 1), ModelId("m", 9))
+    during = with_numbers(1, 2, 3, 4)._replace(models=models, answered_by=np.array([1, 0, 1, 1]))
+    promoted = with_numbers(1, 2)._replace(models=models[1:], answered_by=None)
+    own = Lane(shadows=[shadow_of(Encoded(), sample_rate=0.5)], settled=lambda _ends: None)
+    own.lane.offer(during, ENDS)
+    until(lambda: not own.lane.at_work)
+    own.busy = True
+    own.lane.offer(during, ENDS)
+    own.lane.offer(promoted, ENDS)
+    own.lane.say_all()
+    own.lane.close()
+    assert own.left_out("uncommitted") == own.left_out("shed") == 0.5, "one event, of which a half is in the sample"
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("1 event was left out by the shadows, such as: 1 at once,")
 
 
 def test_features_of_several_blocks_are_taken_in_their_order() -> None:
