@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -14,7 +15,6 @@ import numpy as np
 from millstream.consumers.events import BatchResult, MicroBatch, NextOffsets
 from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.flow.assignment import Assignment
-from millstream.consumers.observability.broker_watch import duration_text
 from millstream.consumers.observability.metrics import (
     COMPARISONS,
     SHADOW_FAILED,
@@ -22,10 +22,10 @@ from millstream.consumers.observability.metrics import (
     SHADOW_SKIPPED,
     Metrics,
 )
-from millstream.consumers.observability.seldom import Kind, SeldomWarnings
 from millstream.consumers.resilience.leaving import LibraryThread
 from millstream.consumers.shadow.sampling import sampled
 from millstream.consumers.shadow.shadow_fields import ShadowFields
+from millstream.consumers.shadow.shed_warnings import Call, ShedWarnings
 from millstream.consumers.sink.delivery import BestEffort
 from millstream.inference.executors.interface import Tensors
 from millstream.inference.features import to_tensors
@@ -41,18 +41,6 @@ NICE_INCREMENT = 10  # lowers the thread's priority, so that the primary gets mo
 POLL_INTERVAL = 0.01  # seconds between two checks whether a batch's offsets are committed
 COMMIT_TIMEOUT = 30.0  # seconds after which a batch without committed offsets is skipped
 SHUTDOWN_TIMEOUT = 5.0  # seconds that an ending worker waits for its shadows
-SHED = Kind("event was left out by the shadows", "events were left out by the shadows")
-SHED_BATCH = (
-    "{events} at once, while {why}. Predictions go first. A backlog, as at a start, is the usual cause, and passes by itself. "
-    "To compare more events, start more workers, or give the shadows workers of their own (`dedicated: true`)"
-)
-BACKLOG = "this worker had a backlog"
-FULL_QUEUE = "the shadows' queue was full"
-HANGS_AFTER = 60.0  # seconds in one batch
-HANGING = (
-    "{events} at once, because shadow {shadow} has been running one batch for {duration} and probably hangs. Repair "
-    "that version, or take the shadow out, and restart the workers"
-)
 
 Comparison = tuple[str, bytes]
 """The event ID, which is the record's key, and the record's value."""
@@ -98,6 +86,11 @@ class Shadow:
         self._inputs = inputs
         self._encoder = encoder
         self._allow_nan = allow_nan
+
+    def comparable(self, answered: BatchResult) -> int:
+        """How many of these events another version than its own answered."""
+        models = answered.row_models
+        return sum(count for at, count in models.counts(len(answered.rows)) if models.models[at] != self._model)
 
     def compare(self, answered: BatchResult, among: Ints) -> Compared:
         """Run the shadow on a sample of these events. `among`: rows of events with outputs of the primary, ascending."""
@@ -194,12 +187,11 @@ class ShadowThread:
         self._busy = busy
         self._assignment = assignment
         self._metrics = metrics
-        self._warnings = SeldomWarnings()  # only the write thread uses it
+        self._warnings = ShedWarnings()  # only the write thread uses it
         self._queue: SimpleQueue[tuple[BatchResult, NextOffsets] | None] = SimpleQueue()
         self._waiting = 0  # events in the queue
-        self._running = 0  # events of the batch that runs
-        self._call: tuple[str, float] | None = None  # the shadow that runs, and since when
-        self._unfinished = 0  # batches that are queued or run
+        self._call: Call | None = None
+        self._unfinished: deque[BatchResult] = deque()  # batches that run or are queued, in their order
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._over = False  # whether what was not compared is counted as skipped, and nothing is written any more
@@ -210,30 +202,32 @@ class ShadowThread:
         """Queue a batch whose predictions are final, or skip it. Returns at once. The write thread calls it."""
         events = len(answered.rows)
         if not events:
+            self.catch_up()
             return
         with self._lock:
             full = self._waiting + events > max(self._room, events)
             shed = full or self._busy()
             if not shed:
                 self._waiting += events
-                self._unfinished += 1
+                self._unfinished.append(answered)
                 self._queue.put((answered, ends))
-        if shed:
-            self._leave_out(events, "shed")
-            self._warnings.warn(SHED, events, self._why_shed(events, full=full))
-        else:
-            self._warnings.catch_up()
+        if not shed:
+            self.catch_up()
+        elif left := self._leave_out(answered, "shed"):
+            self._warnings.warn(left, self._call, full=full)
 
-    def _why_shed(self, events: int, *, full: bool) -> str:
-        call = self._call
-        if full and call is not None and (took := time.monotonic() - call[1]) >= HANGS_AFTER:
-            return HANGING.format(events=events, shadow=call[0], duration=duration_text(took))
-        return SHED_BATCH.format(events=events, why=FULL_QUEUE if full else BACKLOG)
+    def catch_up(self) -> None:
+        """Log the shed events that are not told yet, once their time has come. The write thread calls it."""
+        self._warnings.catch_up()
+
+    def say_all(self) -> None:
+        """Log the shed events that are not told yet, at the end. The write thread calls it."""
+        self._warnings.say_all()
 
     @property
     def at_work(self) -> bool:
         """Whether batches are queued or run."""
-        return self._unfinished > 0
+        return bool(self._unfinished)
 
     def close(self) -> None:
         """Compare the queued batches for a short time, and count the others as skipped."""
@@ -241,9 +235,9 @@ class ShadowThread:
         self._queue.put(None)
         self._thread.join(SHUTDOWN_TIMEOUT)
         with self._lock:
-            self._over, left = True, self._waiting + self._running
-        if left:
-            self._leave_out(left, "ended")
+            self._over, left = True, list(self._unfinished)
+        for answered in left:
+            self._leave_out(answered, "ended")
         self._publisher.close(SHUTDOWN_TIMEOUT)
 
     def _run(self) -> None:
@@ -255,23 +249,21 @@ class ShadowThread:
                 if self._over:
                     return
                 self._waiting -= len(answered.rows)
-                self._running = len(answered.rows)
             try:
                 self._compare(answered, ends)
             except Exception:
                 log.exception("a batch was not compared")
-                self._leave_out(len(answered.rows), "failed")
+                self._leave_out(answered, "failed")
             with self._lock:
-                self._unfinished -= 1
-                self._running = 0
+                self._unfinished.popleft()
 
     def _compare(self, answered: BatchResult, ends: NextOffsets) -> None:
         if not self._wait_committed(ends):
-            self._leave_out(len(answered.rows), "uncommitted")
+            self._leave_out(answered, "uncommitted")
             return
         started = time.perf_counter()
         for shadow in self._shadows:
-            self._call = shadow.name, time.monotonic()
+            self._call = Call(shadow.name, time.monotonic())
             compared = shadow.compare(answered, answered.rows)
             self._call = None
             if self._over:
@@ -292,7 +284,12 @@ class ShadowThread:
             time.sleep(POLL_INTERVAL)
         return True
 
-    def _leave_out(self, events: int, why: str) -> None:
+    def _leave_out(self, answered: BatchResult, why: str) -> int:
+        """Count a batch's events as skipped. Returns their number; with several shadows, the largest of theirs."""
+        most = 0
         for shadow in self._shadows:
+            events = shadow.comparable(answered)
             # An estimate: to find out which events are in the sample would cost time.
             self._metrics.count(SHADOW_SKIPPED, events * shadow.sample_rate, shadow.name, why)
+            most = max(most, events)
+        return most

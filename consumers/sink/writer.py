@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import Empty
 from typing import Protocol
@@ -60,6 +60,19 @@ class ResultSink(Protocol):
         """Take back all results since the last checkpoint."""
 
 
+class Shadows(Protocol):
+    """Gets final results, to compare them. One thread calls it, and never waits for it."""
+
+    def offer(self, answered: BatchResult, ends: NextOffsets) -> None:
+        """Take a final result, or skip it."""
+
+    def catch_up(self) -> None:
+        """As `ResultSink.catch_up`."""
+
+    def say_all(self) -> None:
+        """As `ResultSink.say_all`."""
+
+
 class Writer:
     """Takes results from `answers`, writes them, and notes the delivered offsets.
 
@@ -75,7 +88,7 @@ class Writer:
         assignment: Assignment,
         checkpoints: Checkpoints,
         window: BatchWindow,
-        offer: Callable[[BatchResult, NextOffsets], object] | None = None,
+        shadows: Shadows | None = None,
     ) -> None:
         """Args:
         answers: the results.
@@ -85,7 +98,7 @@ class Writer:
             the request to go back to the committed offsets.
         checkpoints: when checkpoints are due.
         window: gets how long results take after their batch was closed, and when readers can see them.
-        offer: called with each final result, for the shadows.
+        shadows: get each final result.
         """
         self._answers = answers
         self._sink = sink
@@ -99,7 +112,7 @@ class Writer:
         self._bytes = 0
         self._window = window
         self._unread: list[float] = []  # when the batches were closed whose results readers can't see yet
-        self._offer = offer
+        self._shadows = shadows
         self._fresh: list[tuple[BatchResult, NextOffsets]] = []  # written results below the watermark, for the shadows
         self._began = time.monotonic()  # when the last checkpoint began
         self._took = 0.0  # seconds that the last checkpoint took
@@ -121,10 +134,10 @@ class Writer:
                 if self._unsafe:
                     self._checkpoint()
                 else:
-                    self._sink.catch_up()
+                    self._catch_up()
                 continue
             if message is None:
-                self._sink.say_all()
+                self._say_all()
                 return
             if isinstance(message, Barrier):
                 self._checkpoint()
@@ -133,6 +146,16 @@ class Writer:
                 self._go_back(message)
             else:
                 self._write(message)
+
+    def _catch_up(self) -> None:
+        self._sink.catch_up()
+        if self._shadows is not None:
+            self._shadows.catch_up()
+
+    def _say_all(self) -> None:
+        self._sink.say_all()
+        if self._shadows is not None:
+            self._shadows.say_all()
 
     def _write(self, answers: Sequence[BatchResult]) -> None:
         if not self._unsafe:
@@ -190,7 +213,7 @@ class Writer:
                 self._note_ends(its_ends)
             self._records += done.batch.records
             self._bytes += done.batch.bytes
-            if self._offer is not None:
+            if self._shadows is not None:
                 self._fresh.append((done, its_ends))
 
     def _note_ends(self, ends: NextOffsets) -> None:
@@ -215,9 +238,9 @@ class Writer:
             self._window.note_published(ended, self._checkpoints.rest)
         self._assignment.note_delivered(self._ends)
         self._report_readable()
-        if self._offer is not None:
+        if self._shadows is not None:
             for answered, ends in self._fresh:
-                self._offer(answered, ends)
+                self._shadows.offer(answered, ends)
         self._release()
 
     def _report_readable(self) -> None:

@@ -194,7 +194,7 @@ def _writer(shared: Shared, sink: ResultSink, window: BatchWindow, shadows: "Sha
         assignment=shared.assignment,
         checkpoints=Checkpoints(settings.commit_every, MAX_UNCOMMITTED_SHARE, settings.exactly_once, rest),
         window=window,
-        offer=shadows.offer if shadows else None,
+        shadows=shadows,
     )
 
 

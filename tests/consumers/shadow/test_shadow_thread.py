@@ -7,6 +7,7 @@ import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from millstream.consumers.observability import metrics as m
 from millstream.consumers.shadow import shadow_thread as shadow_lane
 from millstream.consumers.shadow.shadow_fields import ShadowFields
 from millstream.consumers.shadow.shadow_thread import Compared, Shadow, ShadowThread
+from millstream.consumers.shadow.shed_warnings import ShedWarnings
 from millstream.inference.errors import ModelRejected
 from millstream.inference.model_id import ModelId
 from millstream.schemas.comparisons import PrimaryRows
@@ -62,6 +64,9 @@ class Comparing:
         self.sample_rate = sample_rate
         self._before = before
 
+    def comparable(self, one: BatchResult) -> int:
+        return len(one.rows)
+
     def compare(self, one: BatchResult, among: Any) -> Compared:
         self._before()
         return Compared([(event, self.name.encode()) for event in np.array(one.batch.ids())[among].tolist()], 1)
@@ -87,6 +92,7 @@ class Lane(Measured):
         before: Callable[[], object] = lambda: None,
         settled: Callable[[NextOffsets], bool | None] = lambda _ends: True,
         names: Sequence[str] = ("v2",),
+        shadows: Sequence[Shadow] = (),
         sample_rate: float = 1.0,
         room: int = 100,
         max_load: float = 1.0,
@@ -94,16 +100,18 @@ class Lane(Measured):
         super().__init__()
         self.publisher = Publisher()
         self.busy = False
-        self.lane = ShadowThread(
-            [cast("Shadow", Comparing(name, before, sample_rate)) for name in names],
-            cast("BestEffort", self.publisher),
-            topic="compared",
-            max_load=max_load,
-            room=room,
-            busy=lambda: self.busy,
-            assignment=Committed(settled),
-            metrics=self.metrics,
-        )
+        self.passed = 0.0  # seconds that pass for the warnings only
+        with patch.object(shadow_lane, "ShedWarnings", lambda: ShedWarnings(lambda: time.monotonic() + self.passed)):
+            self.lane = ShadowThread(
+                shadows or [cast("Shadow", Comparing(name, before, sample_rate)) for name in names],
+                cast("BestEffort", self.publisher),
+                topic="compared",
+                max_load=max_load,
+                room=room,
+                busy=lambda: self.busy,
+                assignment=Committed(settled),
+                metrics=self.metrics,
+            )
 
     def offer(self, kinds: str, start: int = 0, ends: NextOffsets = ENDS) -> None:
         self.lane.offer(answered(kinds, start), ends)
@@ -138,7 +146,6 @@ def test_each_shadow_compares_each_batch_and_is_counted() -> None:
 def test_shadow_that_hangs_is_named_and_what_it_left_is_counted(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shadow_lane, "HANGS_AFTER", 0.1)
     monkeypatch.setattr(shadow_lane, "SHUTDOWN_TIMEOUT", 0.1)
     goes_on, working = threading.Event(), threading.Event()
 
@@ -150,9 +157,9 @@ def test_shadow_that_hangs_is_named_and_what_it_left_is_counted(
     own.offer("ee")
     assert working.wait(10)
     own.offer("eee", 2)
-    time.sleep(0.1)
+    own.passed += 90
     own.offer("e", 5)
-    assert "because shadow v2 has been running one batch for 0 s and probably hangs" in caplog.text
+    assert "because shadow v2 has been running one batch for 1 min 30 s and probably hangs" in caplog.text
     own.lane.close()
     assert (own.left_out("shed"), own.left_out("ended")) == (1, 5)
     goes_on.set()
@@ -242,6 +249,68 @@ def test_busy_primary_has_its_events_left_out(caplog: pytest.LogCaptureFixture) 
     own.offer("e", 3)
     own.lane.close()
     assert [key for _, _, key in own.publisher.records] == [b"3"]
+
+
+def test_events_left_out_are_told_once_the_time_has_come_and_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    own = Lane()
+    own.busy = True
+    own.offer("e")
+    own.offer("eee", 1)
+    own.lane.catch_up()
+    assert len(caplog.records) == 1
+    own.passed += 60
+    own.lane.catch_up()
+    own.offer("ee", 4)
+    own.lane.say_all()
+    own.lane.close()
+    _, second, third = (record.getMessage() for record in caplog.records)
+    assert second.startswith("3 events were left out by the shadows, such as: 3 at once,")
+    assert third.startswith("2 events were left out by the shadows, such as: 2 at once,")
+
+
+def test_batches_without_answers_hold_no_warning_back(caplog: pytest.LogCaptureFixture) -> None:
+    own = Lane()
+    own.busy = True
+    own.offer("e")
+    own.offer("ee", 1)
+    own.passed += 60
+    own.offer("r", 3)
+    own.lane.close()
+    assert [record.getMessage().split(",")[0] for record in caplog.records] == [
+        "1 event was left out by the shadows",
+        "2 events were left out by the shadows",
+    ]
+
+
+def test_warning_that_comes_again_says_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    go_on, working = threading.Event(), threading.Event()
+
+    def stand() -> None:
+        working.set()
+        assert go_on.wait(10)
+
+    own = Lane(before=stand, room=1)
+    own.offer("e")
+    assert working.wait(10)
+    own.offer("e", 1)
+    own.offer("e", 2)
+    own.offer("e", 3)
+    own.lane.say_all()
+    own.busy = True
+    go_on.set()
+    until(lambda: not own.lane.at_work)
+    own.offer("e", 4)
+    own.lane.say_all()
+    own.lane.close()
+    first, full, busy = (record.getMessage() for record in caplog.records)
+    assert "passes by itself" in first
+    assert "while the shadows' queue was full" in full
+    assert "The shadows are slower than the load, or pause for their `max_load`" in full
+    assert "give the shadows workers of their own (`dedicated: true`), or raise `max_load`" in full
+    assert "while this worker had a backlog" in busy
+    assert "start more workers" in busy
+    assert "passes by itself" not in full + busy
+    assert "max_load" not in busy
 
 
 def test_no_more_events_wait_than_there_is_room_for(caplog: pytest.LogCaptureFixture) -> None:
@@ -405,6 +474,25 @@ def test_events_that_the_shadows_own_version_answered_are_not_compared() -> None
     assert encoder.models == [("m", 1), ("m", 1)]
     promoted = with_numbers(1, 2)._replace(models=(ModelId("m", 9),), answered_by=None)
     assert shadow_of(encoder).compare(promoted, np.arange(2)) == ([], 0)
+
+
+def test_events_that_the_shadows_own_version_answered_are_not_counted_as_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    models = (ModelId("m", 1), ModelId("m", 9))
+    during = with_numbers(1, 2, 3, 4)._replace(models=models, answered_by=np.array([1, 0, 1, 1]))
+    promoted = with_numbers(1, 2)._replace(models=models[1:], answered_by=None)
+    own = Lane(shadows=[shadow_of(Encoded(), sample_rate=0.5)], settled=lambda _ends: None)
+    own.lane.offer(during, ENDS)
+    until(lambda: not own.lane.at_work)
+    own.busy = True
+    own.lane.offer(during, ENDS)
+    own.lane.offer(promoted, ENDS)
+    own.lane.say_all()
+    own.lane.close()
+    assert own.left_out("uncommitted") == own.left_out("shed") == 0.5, "one event, of which a half is in the sample"
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("1 event was left out by the shadows, such as: 1 at once,")
 
 
 def test_features_of_several_blocks_are_taken_in_their_order() -> None:

@@ -126,6 +126,24 @@ class NotingAssignment(Assignment):
         self.told(ends)
 
 
+class NotingShadows:
+    """Keeps what it is offered, and what else it is asked for."""
+
+    def __init__(self) -> None:
+        self.offered: list[tuple[list[int], NextOffsets]] = []
+        self.caught_up = threading.Event()
+        self.has_said_all = False
+
+    def offer(self, answered: BatchResult, ends: NextOffsets) -> None:
+        self.offered.append((offsets(answered.batch), ends))
+
+    def catch_up(self) -> None:
+        self.caught_up.set()
+
+    def say_all(self) -> None:
+        self.has_said_all = True
+
+
 class Stage:
     """A writing stage with what is around it."""
 
@@ -138,7 +156,7 @@ class Stage:
         budget: InFlightBudget | None = None,
         sink: MemorySink | None = None,
         transactional: bool = False,
-        offer: Callable[[BatchResult, NextOffsets], object] | None = None,
+        shadows: NotingShadows | None = None,
     ) -> None:
         self.window = NotingWindow()
         self.answers: ResultQueue = SimpleQueue()
@@ -158,7 +176,7 @@ class Stage:
             assignment=self.assignment,
             checkpoints=Checkpoints(every, records / EVENTS, publish=transactional, rest=0.25),
             window=self.window,
-            offer=offer,
+            shadows=shadows,
         )
 
     def put(self, message: Message) -> None:
@@ -524,35 +542,47 @@ def test_abort_warns_of_nothing_as_usual_as_a_rebalance(
 
 
 def test_shadows_are_offered_each_result_once_when_it_is_checkpointed() -> None:
-    offered: list[tuple[list[int], NextOffsets]] = []
-    stage = Stage([], offer=lambda one, ends: offered.append((offsets(one.batch), ends)))
+    shadows = NotingShadows()
+    stage = Stage([], shadows=shadows)
     stage.put(answered("ee"))
     stage.put(answered("t", 2))
     first, second = threading.Event(), threading.Event()
     stage.put(Barrier(first))
     thread = running(stage.writer.run)
     assert first.wait(10)
-    assert offered == [([0, 1], {("in", 0): (1, 2)}), ([2], {("in", 0): (1, 3)})]
+    assert shadows.offered == [([0, 1], {("in", 0): (1, 2)}), ([2], {("in", 0): (1, 3)})]
     stage.put(answered("e", 3))
     stage.put(Barrier(second))
     assert second.wait(10)
     stage.put(answered("e", 4))
     stage.put(None)  # before its checkpoint
     assert ended(thread)
-    assert [rows for rows, _ in offered] == [[0, 1], [2], [3]]
+    assert [rows for rows, _ in shadows.offered] == [[0, 1], [2], [3]]
 
 
 def test_shadows_are_offered_nothing_that_was_taken_back() -> None:
-    offered: list[BatchResult] = []
+    shadows = NotingShadows()
     stage = Stage(
         [answered("ee"), Barrier(threading.Event()), None],
         sink=AbortingSink(at="checkpoint"),
         transactional=True,
-        offer=lambda one, _ends: offered.append(one),
+        shadows=shadows,
     )
     stage.writer.run()
     assert stage.read_again.is_set()
-    assert offered == []
+    assert shadows.offered == []
+
+
+def test_shadows_say_what_they_held_back_while_no_results_come_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.consumers.sink.writer.IDLE_INTERVAL", 0.01)
+    shadows = NotingShadows()
+    stage = Stage([], shadows=shadows)
+    thread = running(stage.writer.run)
+    assert shadows.caught_up.wait(10)
+    assert not shadows.has_said_all
+    stage.put(None)
+    assert ended(thread)
+    assert shadows.has_said_all
 
 
 def test_stage_that_has_written_nothing_waits_and_checkpoints_nothing() -> None:
