@@ -10,6 +10,7 @@ from millstream.consumers.cli.say import say
 from millstream.consumers.cli.telling import SCHEMA_TIMEOUT, Telling, require_scipy
 from millstream.consumers.cli.work import OWN_LOGGERS
 from millstream.consumers.control.topic import open_reader
+from millstream.consumers.errors import WorkerError
 from millstream.consumers.resilience.limited_retry import LimitedRetry
 from millstream.consumers.rollout.record import RolloutRecord
 from millstream.consumers.schema_store import open_store
@@ -38,12 +39,15 @@ def run(args: argparse.Namespace) -> int:
     telling = Telling()
     store = open_store(pipeline)
     steps = [] if pipeline.rollout is None else read_figures(pipeline, store).steps
-    rollouts = rollout_sections(steps, _changes(pipeline, store)) if steps else []
-    level = pipeline.rollout.level if pipeline.rollout is not None and rollouts else None
-    parts = LiveReport(
-        pipeline, Span(start, end), LimitedRetry(SCHEMA_TIMEOUT, say), telling.reading, args.segment
-    ).parts(required=not rollouts)
+    rollouts = [] if pipeline.rollout is None else rollout_sections(steps, _changes(pipeline, store))
+    level = pipeline.rollout.level if pipeline.rollout is not None and steps else None
+    report = LiveReport(pipeline, Span(start, end), LimitedRetry(SCHEMA_TIMEOUT, say), telling.reading, args.segment)
+    parts = report.parts()
     telling.clear()
+    if lack := report.lack(parts):
+        if not rollouts:
+            raise WorkerError(f"there is nothing to report: {lack}")
+        say(f"the page shows no predictions: {lack}")
     write_page(
         args.output, page(f"{pipeline.name}: models in service", about_page(level), [*rollouts, *map(shown, parts)])
     )
@@ -52,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _changes(pipeline: Pipeline, store: SchemaStore) -> list[RolloutRecord]:
-    """All changes of rollouts that the control topic still has."""
-    with open_reader(pipeline, store) as reader:
-        return [own.record for own in reader.read_to_end() if own.counts and own.record is not None]
+def _changes(pipeline: Pipeline, store: SchemaStore) -> list[RolloutRecord | None]:
+    """All changes of rollouts that the control topic still has. None: somebody deleted the record."""
+    with open_reader(pipeline, store, say) as reader:
+        return [own.record for own in reader.read_to_end() if own.counts]

@@ -12,7 +12,6 @@ import numpy as np
 
 from millstream.consumers.comparison.conclusion import conclusion
 from millstream.consumers.comparison.show import judged, read_results, time_text
-from millstream.consumers.errors import WorkerError
 from millstream.consumers.replay.answers import Answering
 from millstream.consumers.replay.buckets import Buckets
 from millstream.consumers.replay.conclusion import no_label
@@ -30,7 +29,7 @@ from millstream.consumers.source.range_reader import RangeReader
 from millstream.schemas.comparisons import ComparisonDecoder, Variant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from millstream.consumers.comparison.show import Judged
     from millstream.consumers.records import Records
@@ -80,11 +79,10 @@ class LiveReport:
         self._store = open_store(pipeline)
         self._classes = compared_classes_of(pipeline)
 
-    def parts(self, *, required: bool) -> list[Part]:
+    def parts(self) -> list[Part]:
         """The predictions, and each shadow.
 
         Raises:
-            WorkerError: there is nothing to report, and something is `required`.
             PlanError: the labels can't be compared with the score of a class that nobody named.
             BrokerUnreachableError, TopicError: a topic can't be read.
         """
@@ -96,12 +94,16 @@ class LiveReport:
                 found.append(self._shadow(shadow, each))
         served = self._predictions()
         found += [] if served is None else [served]
-        if required and not any(part.whole.events or part.rows for part in found):
-            raise WorkerError(
-                f"there is nothing to report: {pipeline.output.topic} has no prediction of {pipeline.name} from "
-                f"{time_text(self._span.start)} to {time_text(self._span.end)} (UTC). Give another time with --from and --to."
-            )
         return found
+
+    def lack(self, parts: Sequence[Part]) -> str:
+        """Why these parts show nothing: a sentence; empty if they show something."""
+        if any(part.whole.events or part.rows for part in parts):
+            return ""
+        return (
+            f"{self._pipeline.output.topic} has no prediction of {self._pipeline.name} from "
+            f"{time_text(self._span.start)} to {time_text(self._span.end)} (UTC). Give another time with --from and --to."
+        )
 
     def _predictions(self) -> Part | None:
         """The predictions alone; None: there are none."""
@@ -120,9 +122,10 @@ class LiveReport:
             if math.isfinite(found.value)
             else _why_no_figure(self._pipeline, name, evaluated)
         )
+        together = " (all figures are of these versions together)" if len(named) > 1 else ""
         return Part(
             title="Predictions",
-            verdict=f"{evaluated.answered:,} events were predicted by {', '.join(named)}: {quality}",
+            verdict=f"{evaluated.answered:,} events were predicted by {', '.join(named)}{together}: {quality}",
             basis=list(self._basis(self._pipeline.output.topic, evaluated, rows.predicted.answering)),
             task=self._pipeline.comparison.task,
             sides=(Side(named[0] if len(named) == 1 else "predicted", SERVED),),

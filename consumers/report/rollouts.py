@@ -1,4 +1,4 @@
-"""The section of a report about a rollout: what became of it, and what the evaluations of its steps say."""
+"""The sections of a report about rollouts: what became of each, and what the evaluations of its steps say."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from millstream.consumers.report.page import Numbers, Shown
 from millstream.consumers.rollout.change_text import change_text
 from millstream.consumers.rollout.judging import breaches
 from millstream.consumers.rollout.progress import ENDED
+from millstream.consumers.rollout.slots import percent
 from millstream.consumers.rollout.verdicts import NO_DATA, estimate_text, interval_text, name_of, outcome_word
 from millstream.schemas.wording import counted
 
@@ -26,28 +27,56 @@ _COLOURS: Final = (FIRST, SECOND, "#2f7d32", "#7b1fa2")
 _OUTCOMES: Final = {"pass": "good enough", "breach": "too bad", "undecided": "not decided", NO_DATA: NO_DATA}
 _NO_PLOT: Final = {"events", "matured", "labelled"}
 """Figures that are counts: the tables have them."""
+_NO_FIGURES: Final = "It has no evaluation by autopilot, so the page has no figures of each variant"
+_WHO_EVALUATES: Final = (
+    "`millstream autopilot` computes the figures of each variant while a rollout is on its way, also those of a manual one. "
+    "The figures of the predictions are of all variants together."
+)
 
 
-def rollout_sections(steps: Sequence[StepFigures], changes: Sequence[RolloutRecord]) -> list[Shown]:
-    """The newest rollout that was evaluated; empty if there are no evaluations.
+def rollout_sections(steps: Sequence[StepFigures], changes: Sequence[RolloutRecord | None]) -> list[Shown]:
+    """The newest rollout, and the newest one that was evaluated; empty if there was none.
 
     Args:
         steps: of one pipeline, in their order.
-        changes: that count of the control topic, the oldest first.
+        changes: that count of the control topic, the oldest first. None: somebody deleted the record.
     """
-    if not steps:
-        return []
+    records = [own for own in changes if own is not None]
+    newest = "was" if changes and changes[-1] is None else "is"
+    found = []
+    if records and (not steps or records[-1].rollout != steps[-1].rollout):
+        found.append(_unevaluated(records, newest))
+    if steps:
+        found.append(_evaluated(steps, records, newest))
+    return found
+
+
+def _unevaluated(changes: Sequence[RolloutRecord], newest: str) -> Shown:
+    """The newest rollout, by its changes alone: a manual one needs no autopilot, and another one may have begun just now."""
+    last = changes[-1]
+    variants = [
+        (own.name, f"{own.model} version {own.version}, {percent(share)}")
+        for own, share in zip(last.variants, last.shares, strict=True)
+    ]
+    return Shown(
+        title=f"Rollout {last.rollout}",
+        verdict=f"Rollout {last.rollout} {_became(last.rollout, changes, newest)}. {_NO_FIGURES}",
+        basis=[("strategy", last.strategy), *variants, *_changes(last.rollout, changes), ("note", _WHO_EVALUATES)],
+        tables=[],
+        plots=[],
+    )
+
+
+def _evaluated(steps: Sequence[StepFigures], changes: Sequence[RolloutRecord], newest: str) -> Shown:
     last = steps[-1]
     mine = [step for step in steps if step.rollout == last.rollout]
-    return [
-        Shown(
-            title=f"Rollout {last.rollout}",
-            verdict=_verdict(last, _became(last.rollout, changes)),
-            basis=[*_basis(last, len(mine)), *_changes(last.rollout, changes)],
-            tables=[*_verdicts(last), _figures(last)],
-            plots=[*_benefits(last), *((svg(plot), plot.notes) for plot in _windows(last))],
-        )
-    ]
+    return Shown(
+        title=f"Rollout {last.rollout}",
+        verdict=_verdict(last, _became(last.rollout, changes, newest)),
+        basis=[*_basis(last, len(mine)), *_changes(last.rollout, changes)],
+        tables=[*_verdicts(last), _figures(last)],
+        plots=[*_benefits(last), *((svg(plot), plot.notes) for plot in _windows(last))],
+    )
 
 
 def _verdict(step: StepFigures, became: str) -> str:
@@ -57,21 +86,28 @@ def _verdict(step: StepFigures, became: str) -> str:
     return f"Rollout {step.rollout}{f' {became}. Newest evaluation, ' if became else ', '}{evaluated}"
 
 
-def _became(rollout: str, changes: Sequence[RolloutRecord]) -> str:
-    """How the rollout ended, or its state now; and whether another one came after it. Empty: the control topic is empty."""
+def _became(rollout: str, changes: Sequence[RolloutRecord], newest: str) -> str:
+    """How the rollout ended, or its state now; and whether another one came after it. Empty: the control topic is empty.
+
+    Args:
+        rollout: which one.
+        changes: of all rollouts.
+        newest: `was` if the record of the newest rollout was deleted, otherwise `is`.
+    """
     mine = [own for own in changes if own.rollout == rollout]
+    last = changes[-1] if changes else None
     told = []
     if mine and mine[-1].state in ENDED:
         ended = next(own for own in mine if own.state == mine[-1].state)  # an override may have come later
         told.append(f"was {_state(ended)} on {_when(ended.at)} by {ended.by} ({ended.reason})")
-    elif mine and mine[-1] is changes[-1]:
-        newest = mine[-1]
+    elif mine and mine[-1] is last:
         told.append(
-            f"is {_state(newest)}; its newest change is of {_when(newest.at)}: {newest.action} by {newest.by} ({newest.reason})"
+            f"{newest} {_state(last)}; its newest change is of {_when(last.at)}: {last.action} by {last.by} ({last.reason})"
         )
-    if changes and changes[-1].rollout != rollout:
-        newest = changes[-1]
-        told.append(f"was followed by the rollout {newest.rollout}, which has no evaluation, and is {_state(newest)}")
+    if last is not None and last.rollout != rollout:
+        told.append(f"was followed by the rollout {last.rollout}, which has no evaluation, and {newest} {_state(last)}")
+    elif last is not None and newest == "was":
+        told.append("its record was deleted since, so the pipeline file's version answers")
     return ", and ".join(told)
 
 

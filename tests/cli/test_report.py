@@ -11,6 +11,7 @@ from millstream.consumers.cli.main import run as main
 from millstream.consumers.cli.report_page import about_page
 from millstream.consumers.supervision.child import MILLSTREAM
 from tests.cli.test_replay import EVENTS, past
+from tests.cli.test_rollout import service_of
 from tests.comparison.scene import Events, comparison_scene
 from tests.consumers.report.page_reader import PageReader
 from tests.pipeline.pipeline_files import SMALL
@@ -61,6 +62,30 @@ def test_predictions_and_a_replay_are_on_pages_with_segments(tmp_path: Path, kaf
     nothing = report(str(scene.service.file), "--output", str(page), "--from", "2001-01-01", "--to", "2001-01-02")
     assert nothing.returncode == 1
     assert "there is nothing to report" in nothing.stderr
+
+
+@pytest.mark.durable
+def test_manual_rollout_begins_the_page(tmp_path: Path, kafka: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(service_of(tmp_path, kafka).file)
+    page = tmp_path / "report.html"
+    commands = [
+        ["topics", "create", file],
+        ["rollout", "start", file, "3", "--share", "10%"],
+        ["rollout", "promote", file],
+    ]
+    for command in (*commands, ["rollout", "rollback", file]):
+        about = ["--reason", f"drill {command[1]}", "--by", "alice"] if command[0] == "rollout" else []
+        assert main([*command, *about]) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    done = report(file, "--output", str(page))
+    assert done.returncode == 0, done.stderr
+    assert "was rolled back on " in done.stdout
+    assert "by alice (drill rollback). It has no evaluation by autopilot" in done.stdout
+    assert "the page shows no predictions: " in done.stderr
+    found = PageReader(page.read_text(encoding="utf-8"))
+    changes = [text for text in found.text if " by alice: " in text]
+    for action, text in zip(("start", "promote", "rollback"), changes, strict=True):
+        assert text.endswith(f"(drill {action})")
 
 
 def test_page_that_can_not_be_written_is_refused_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
 LABELS = {"topic": "labels", "format": "json", "event_id": "id", "value": "y"}
 PETS = "inputs: [{tensor: x, fields: [x], dtype: float32}]\noutputs: [{tensor: p, classes: [cat, dog]}]\n"
+VERSION_1 = RowModels([("m", 1)])
 IDS = [str(number) for number in range(40)]
 
 
@@ -51,20 +52,25 @@ class Topics:
 
 
 def verdict(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, labels: list[Any], outputs: dict[str, Any], **sections: Any
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    labels: list[Any],
+    outputs: dict[str, Any],
+    models: RowModels = VERSION_1,
+    **sections: Any,
 ) -> str:
-    """What the report of version 1 says of these outputs and labels."""
+    """What the report says of these outputs, which `models` made, and these labels."""
     model = {"name": "m", "version": 1}
     file = flights_service(folder, NOWHERE, with_topics=False, model=model, labels=LABELS, **sections).file
     predicting(folder / "models", "return {}", config=PETS)
     pipeline = load_pipeline(file, {})
     times = np.arange(len(IDS))
     encoder = JsonPredictionEncoder(pipeline=pipeline.name, variant="primary")
-    predictions = list(encoder.encode(IDS, times, times, times, outputs, None, models=RowModels([("m", 1)])))
+    predictions = list(encoder.encode(IDS, times, times, times, outputs, None, models=models))
     values = [json.dumps({"id": key, "y": value}).encode() for key, value in zip(IDS, labels, strict=True)]
     monkeypatch.setattr(live, "RangeReader", lambda *_: Topics(values, predictions))
     report = LiveReport(pipeline, Span(0, 1000), LimitedRetry(1.0, print), lambda *_: None, None)
-    return report.parts(required=True)[0].verdict
+    return report.parts()[0].verdict
 
 
 DOG = np.linspace(0, 1, len(IDS))
@@ -103,3 +109,13 @@ def test_labels_that_make_no_figure_are_told_with_why(
 ) -> None:
     found = verdict(tmp_path, monkeypatch, labels, {"score": score}, comparison=section)
     assert found == f"40 events were predicted by m version 1: {said}"
+
+
+def test_figures_of_several_versions_are_said_to_be_of_all_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = RowModels([("m", 1), ("m", 2)], np.arange(len(IDS)) % 2)
+    found = verdict(tmp_path, monkeypatch, (DOG > 0.5).tolist(), {"score": DOG}, both)
+    assert found.startswith(
+        "40 events were predicted by m version 1, m version 2 (all figures are of these versions together): AUC 1.0000"
+    )

@@ -144,15 +144,47 @@ def test_verdict_says_what_became_of_the_rollout() -> None:
         ),
         ([following], "was followed by the rollout p-8, which has no evaluation, and is running. Newest"),
     ):
-        [section] = rollout_sections([step(*GOOD)], changes)
+        section = rollout_sections([step(*GOOD)], changes)[-1]
         assert section.verdict.startswith(f"Rollout p-7 {became}")
         shown = [text for name, text in section.basis if name == "change"]
         assert len(shown) == sum(own.rollout == "p-7" for own in changes)
     assert " evaluation, step 2: canary (version 2, 5 %): all 3 metrics" in section.verdict
 
 
-def test_no_evaluations_make_no_section() -> None:
-    assert rollout_sections([], []) == []
+def test_rollout_without_evaluations_is_shown_by_its_changes() -> None:
+    manual = replace(STARTED, strategy="manual")
+    promoted = change(manual, "promote", "promoted", 3 * HOUR)
+    changes = [manual, promoted, change(promoted, "rollback", "rolled_back", 4 * HOUR, ranges=(SlotRange(10_000, 0),))]
+    [section] = rollout_sections([], changes)
+    assert section.verdict == (
+        "Rollout p-7 was rolled back on 1970-01-01 04:00:00 by bob (why). It has no evaluation by autopilot, so the page has no "
+        "figures of each variant"
+    )
+    found = PageReader(page("p", [], [section]))
+    assert {"manual", "m version 1, 100 %", "m version 2, 0 %"} <= set(found.text)
+    for said in ("start by ann", "promote by bob", "rollback by bob"):
+        assert any(said in text for text in found.text)
+
+
+def test_newest_rollout_comes_before_the_one_that_was_evaluated() -> None:
+    following = replace(STARTED, revision=2, at=5 * HOUR, rollout="p-8")
+    newest, evaluated = rollout_sections([step(*GOOD)], [STARTED, following])
+    assert newest.verdict.startswith(
+        "Rollout p-8 is running; its newest change is of 1970-01-01 05:00:00: start by ann"
+    )
+    assert evaluated.title == "Rollout p-7"
+    assert evaluated.tables
+
+
+def test_deleted_rollout_is_not_said_to_run() -> None:
+    for steps in ([], [step(*GOOD)]):
+        [section] = rollout_sections(steps, [STARTED, None])
+        assert section.verdict.startswith("Rollout p-7 was running; ")
+        assert "and its record was deleted since, so the pipeline file's version answers. " in section.verdict
+
+
+def test_pipeline_without_changes_and_evaluations_makes_no_section() -> None:
+    assert rollout_sections([], []) == rollout_sections([], [None]) == []
 
 
 def test_foreign_evaluation_does_not_break_the_report() -> None:
