@@ -83,13 +83,15 @@ def run(args: argparse.Namespace) -> int:
     console = _Lines(highlight=False, soft_wrap=True)
     pipeline = read_pipeline(args)
     console.print(f"pipeline  {pipeline.name} ({pipeline.path})", markup=False)
-    problems = Problems()
+    problems, first = Problems(), Problems()
     plan = refusal = None
-    with problems:
+    with first:
         plan = make_plan(pipeline)
         refusal = _tell_plan(plan, console)
     if plan is None:
         diagnose(pipeline, problems)
+    for message in first.messages:  # behind what may be its cause
+        problems.add(message)
     with problems:
         if warning := check_labels(pipeline, open_store(pipeline)):
             console.print(f"labels    {warning}", markup=False)
