@@ -846,3 +846,22 @@ def test_class_that_only_the_shadow_knows_is_told_as_a_difference_between_models
 ) -> None:
     service = with_classes(tmp_path, "bird, cat, dog", "bird, cat, wolf", comparison={"task": "multiclass"})
     assert "expected all compared models to have the classes" in said_by_check(service, capsys, "--offline")
+
+
+@pytest.mark.parametrize("order", ["bird, cat, dog", "cat, bird, dog"])
+def test_classes_in_another_order_than_the_primary_s_are_noted_with_both_orders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], order: str
+) -> None:
+    service = with_classes(tmp_path, "bird, cat, dog", order, comparison={"task": "multiclass"})
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note ")]
+    versions = tmp_path / "models" / "number"
+    assert notes == (
+        []
+        if order == "bird, cat, dog"
+        else [
+            "note      output `pet` has the same classes in two orders: bird, cat, dog in model number version 1 "
+            f"({versions / '1' / 'config.yaml'}); cat, bird, dog in model number version 2 ({versions / '2' / 'config.yaml'}). "
+            "Each order must be that of the model's training: a wrong one swaps classes, and nothing else shows it"
+        ]
+    )
