@@ -84,13 +84,15 @@ def run(args: argparse.Namespace) -> int:
     console = _Lines(highlight=False, soft_wrap=True)
     pipeline = read_pipeline(args)
     console.print(f"pipeline  {pipeline.name} ({pipeline.path})", markup=False)
-    problems = Problems()
+    problems, first = Problems(), Problems()
     plan = refusal = None
-    with problems:
+    with first:
         plan = make_plan(pipeline)
         refusal = _tell_plan(plan, console)
     if plan is None:
         diagnose(pipeline, problems)
+    for message in first.messages:  # behind what may be its cause
+        problems.add(message)
     with problems:
         if warning := check_labels(pipeline, open_store(pipeline)):
             console.print(f"labels    {warning}", markup=False)
@@ -192,14 +194,28 @@ def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
         console.print(f"shadow    {shadow.place}", markup=False)
         for entry in shadow.signature.inputs:
             console.print(f"input     {_filling(entry)}", markup=False)
-    for line in _beside_the_quota(plan, sections, shadows):
-        console.print(f"quota     {line}", markup=False)
+    for line in (*_other_orders(plan.model, shadows), *_beside_the_quota(plan, sections, shadows)):
+        console.print(line, markup=False)
     check_compared_output(pipeline, [plan.model, *shadows])
     if refusal is None and shadows:
         answers = [plan.executor.run(blank(plan.model.signature.inputs, 1)), *answers_to_blank_event(shadows)]
         said = check_compared_answers(pipeline, [plan.model, *shadows][: len(answers)], answers)
         console.print(f"compared  {said}", markup=False)
     return refusal
+
+
+def _other_orders(primary: ModelVersion, shadows: Sequence[ModelVersion]) -> Iterator[str]:
+    """A note for each output whose classes a shadow lists in another order than the primary."""
+    orders = {output.name: output.classes for output in primary.signature.outputs}
+    for shadow in shadows:
+        for output in shadow.signature.outputs:
+            order, other = orders.get(output.name, ()), output.classes
+            if order != other and sorted(order) == sorted(other):
+                yield (
+                    f"note      output `{output.name}` has the same classes in two orders: {', '.join(order)} in "
+                    f"{primary.place}; {', '.join(other)} in {shadow.place}. Each order must be that of the model's training: a "
+                    f"wrong one swaps classes, and nothing else shows it"
+                )
 
 
 def _beside_the_quota(plan: Plan, sections: Sequence[ShadowSection], shadows: Sequence[ModelVersion]) -> Iterator[str]:
@@ -209,8 +225,8 @@ def _beside_the_quota(plan: Plan, sections: Sequence[ShadowSection], shadows: Se
     for section, model in zip(sections, shadows, strict=True):
         if model.server is not None and model.server.is_there:
             yield (
-                f"shadow {section.name} sends its requests beside the quota of the primary, one at a time for each worker. If it "
-                f"uses the same account, leave room for them (`millstream docs executors`)"
+                f"quota     shadow {section.name} sends its requests beside the quota of the primary, one at a time for each "
+                f"worker. If it uses the same account, leave room for them (`millstream docs executors`)"
             )
 
 

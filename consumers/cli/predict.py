@@ -17,6 +17,7 @@ from millstream.consumers.cli.selected_letters import events, open_reader
 from millstream.consumers.cli.usage.dead_letters import SELECTING
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.events import Rejection
+from millstream.consumers.observability.totals import Totals
 from millstream.consumers.resilience.limited_retry import LimitedRetry
 from millstream.consumers.scaffold.missing_fields import MissingFields
 from millstream.consumers.worker.offline import Answer, answers
@@ -94,9 +95,11 @@ def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
     route = plan.pipeline.models and plan.pipeline.models.route
     # Of models that a route chooses, each reads only the fields of its own events. If it lacks one, the event is rejected.
     absent = () if route else missing.warnings()
-    for warning in (*absent, *_replaced(plan, sum(replaced, Replacements()), () if route else missing.paths)):
+    all_replaced = sum(replaced, Replacements())
+    for warning in (*absent, *_replaced(plan, all_replaced, () if route else missing.paths)):
         print(printable(warning), file=sys.stderr)
-    print(_counts(predicted, reasons), file=sys.stderr)
+    counts = (_counts(predicted, reasons), *Totals.of_model_inputs(all_replaced).replaced())
+    print(printable(", ".join(counts)), file=sys.stderr)
     for line in _first_hints([*hints.values()]):
         print(printable(line), file=sys.stderr)
     if explained := _explained(reasons):

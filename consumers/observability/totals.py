@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from millstream.inference.replaced import Replacements
+
 
 _PLAIN = {
     "events read": m.RECORDS_READ,
@@ -36,6 +38,8 @@ _BY_FIELD = {
     "values outside a vocabulary": m.UNKNOWN_VALUES,
 }
 """Counts with a field in place of a reason."""
+_OF_OPTION = {"missing": "missing values filled", "unknown": "values outside a vocabulary"}
+"""What the options of a model's input count."""
 _UNDONE = "read again or left to other workers"
 """Events whose result was not written: an abort or a rebalance dropped it, or the worker ended before it."""
 _RESULTS = ("predicted", "dead letters", "skipped")
@@ -114,11 +118,24 @@ class Totals:
             counts.update(by_reason or {(word, ""): _number(count)})
         return cls(counts)
 
+    @classmethod
+    def of_model_inputs(cls, replaced: Replacements) -> Self:
+        """The values that the model got in place of the events' own."""
+        counts: Counter[tuple[str, str]] = Counter()
+        for source, values in replaced.sources.items():
+            if (word := _OF_OPTION.get(source.option)) is not None:
+                counts[word, _reason(word, {"field": source.field})] += values.number
+        return cls(counts)
+
     def __add__(self, other: Totals) -> Totals:
         return Totals(self.counts + other.counts)
 
     def __str__(self) -> str:
         return _START + ", ".join(filter(None, map(self._part, _ORDER)))
+
+    def replaced(self) -> list[str]:
+        """The counts of values that the model got in place of the events' own, as in the line."""
+        return [part for word in _OF_OPTION.values() if (part := self._part(word))]
 
     def _part(self, word: str) -> str:
         reasons = Counter({reason: count for (of, reason), count in self.counts.items() if of == word and count})

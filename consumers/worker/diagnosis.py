@@ -1,5 +1,6 @@
 """Finds all that is wrong with a pipeline's schemas, models and mapping. `make_plan` ends at the first problem."""
 
+from contextlib import closing, suppress
 from functools import partial
 
 from millstream.consumers.decode.json_schema import checked_decoder
@@ -19,6 +20,9 @@ from millstream.consumers.shadow.compared_output import check_compared_output
 from millstream.consumers.worker.model_opening import open_settings, open_several
 from millstream.consumers.worker.plan import load_primary, shadow_decoder
 from millstream.inference.combined.version import CombinedVersion
+from millstream.inference.errors import ExecutorUnavailable
+from millstream.inference.executors.blocking import BlockingExecutor
+from millstream.inference.executors.interface import ModelExecutor
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import merged_paths
 from millstream.pipeline.pipeline import Pipeline
@@ -62,14 +66,19 @@ def _models(
     open_model = open_settings(pipeline, len(models))
     for model in models:
         with problems:
-            if isinstance(model, CombinedVersion):
-                open_several(model, open_model).close()
-            else:
-                open_model(model).close()
+            _warm_up(open_several(model, open_model) if isinstance(model, CombinedVersion) else open_model(model))
     if len(models) == 1 + len(pipeline.shadows):
         with problems:
             check_compared_output(pipeline, models)
     return primary, shadows
+
+
+def _warm_up(executor: ModelExecutor) -> None:
+    """Run blank events, unless what the model needs is away. Raises ModelConfigError: its outputs are not as config.yaml says."""
+    with closing(executor):
+        if not isinstance(executor, BlockingExecutor):
+            with suppress(ExecutorUnavailable):
+                executor.warm_up()
 
 
 def _check_types(

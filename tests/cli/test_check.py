@@ -842,3 +842,58 @@ def test_outputs_are_listed_by_the_names_that_predictions_have(
     assert output in config.read_text()
     assert cli.run(["check", str(service.file), "--offline"]) == 0
     assert f"output    {listed}, from y\n" in capsys.readouterr().out
+
+
+def with_classes(folder: Path, *orders: str, **sections: Any) -> Service:
+    """A pipeline whose primary gives three scores, with classes in the first order. The second order is that of a shadow."""
+    body = "return {'y': np.hstack([inputs['x']] * 3)}"
+    sections |= {"model": {"name": "number", "version": 1}, "shadows": [{"version": 2}]}
+    service = python_service(folder, NOWHERE, body, with_topics=False, **sections)
+    versions = folder / "models" / "number"
+    copytree(versions / "1", versions / "2")
+    for version, order in enumerate(orders, 1):
+        config = versions / str(version) / "config.yaml"
+        config.write_text(config.read_text().replace("{tensor: y}", f"{{tensor: y, name: pet, classes: [{order}]}}"))
+    return service
+
+
+@pytest.mark.parametrize(
+    ("orders", "wrong"), [(("bird, cat", "bird, cat, dog"), 1), (("bird, cat, dog", "bird, cat, dog, wolf"), 2)]
+)
+def test_classes_that_do_not_fit_the_scores_are_told_before_a_difference_between_models(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], orders: tuple[str, str], wrong: int
+) -> None:
+    service = with_classes(tmp_path, *orders, comparison={"task": "multiclass"})
+    assert cli.run(["check", str(service.file), "--offline"]) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    file, number = tmp_path / "models" / "number" / str(wrong) / "config.yaml", len(orders[wrong - 1].split(", "))
+    assert first.startswith(
+        f"{file}:2: outputs[0]: output `pet` needs {number} scores an event from tensor `y`, found shape [1, 3]"
+    )
+    assert "expected all compared models to have the classes" in second
+
+
+def test_class_that_only_the_shadow_knows_is_told_as_a_difference_between_models(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = with_classes(tmp_path, "bird, cat, dog", "bird, cat, wolf", comparison={"task": "multiclass"})
+    assert "expected all compared models to have the classes" in said_by_check(service, capsys, "--offline")
+
+
+@pytest.mark.parametrize("order", ["bird, cat, dog", "cat, bird, dog"])
+def test_classes_in_another_order_than_the_primary_s_are_noted_with_both_orders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], order: str
+) -> None:
+    service = with_classes(tmp_path, "bird, cat, dog", order, comparison={"task": "multiclass"})
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note ")]
+    versions = tmp_path / "models" / "number"
+    assert notes == (
+        []
+        if order == "bird, cat, dog"
+        else [
+            "note      output `pet` has the same classes in two orders: bird, cat, dog in model number version 1 "
+            f"({versions / '1' / 'config.yaml'}); cat, bird, dog in model number version 2 ({versions / '2' / 'config.yaml'}). "
+            "Each order must be that of the model's training: a wrong one swaps classes, and nothing else shows it"
+        ]
+    )

@@ -769,6 +769,23 @@ def test_field_that_all_events_lack_is_told_with_what_the_model_gets(
     assert not warnings(capsys, file, events)
 
 
+def test_values_that_stand_in_place_of_some_events_own_are_counted_by_field(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows: list[dict[str, Any]] = [{"age": 1, "color": "red"}, {"color": "blue"}, {"age": 2, "color": "tan"}, {"age": 3}]
+    fields = "{field: age, missing: -1}, {field: color, vocabulary: [red], unknown: 5, missing: 6}"
+    config, events, file = reading_one(tmp_path, fields, rows)
+    config.write_text(config.read_text().replace("shape: [1]", "shape: [2]"))
+    assert cli.run(["predict", str(file), str(events)]) == 0
+    assert capsys.readouterr().err == (
+        "4 events predicted, 0 without a prediction, 2 missing values filled (1 age, 1 color), "
+        "2 values outside a vocabulary (2 color)\n"
+    )
+    events.write_text('{"id": "a", "age": 1, "color": "red"}\n')
+    assert cli.run(["predict", str(file), str(events)]) == 0
+    assert capsys.readouterr().err == "1 event predicted, 0 without a prediction\n"
+
+
 def test_field_of_a_schema_that_is_null_in_all_events_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
