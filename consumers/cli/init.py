@@ -231,7 +231,12 @@ def _listed(commands: Sequence[tuple[str, str]]) -> str:
 def _copy_model(model: ModelFile, version: Path) -> None:
     """Copy the model's folder, or its file with the files that belong to it (weights of an ONNX model lie beside it)."""
     if model.path.name == model.name and (model.path.parent / CONFIG_FILE).exists():
-        shutil.copytree(model.path.parent, version)
+        around = version.resolve().parents  # the new pipeline may lie in the model's folder: it is no part of the model
+        shutil.copytree(
+            model.path.parent,
+            version,
+            ignore=lambda of, names: [name for name in names if Path(of).resolve() / name in around],
+        )
         return
     version.mkdir(parents=True)
     shutil.copyfile(model.path, version / model.name)

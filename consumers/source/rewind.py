@@ -15,7 +15,7 @@ from millstream.topics.partitions import PERMISSIONS
 from millstream.topics.records import TRANSIENT_ERRORS
 
 log = logging.getLogger(__name__)
-_failures = SeldomWarnings()  # a broker may stay away for long, and `BrokerWatch` says that, too
+failed_requests = SeldomWarnings()  # a broker may stay away for long, and `BrokerWatch` says that, too
 _FAILURE = Kind(
     "request for the committed offsets failed; trying again", "requests for the committed offsets failed; trying again"
 )
@@ -62,7 +62,7 @@ def seek_committed(
             _seek(consumer, position)
     except KafkaException as error:
         if error.args[0].retriable() or error.args[0].code() in AWAY_ERRORS:
-            _failures.warn(_FAILURE, 1, error.args[0].str())
+            failed_requests.warn(_FAILURE, 1, error.args[0].str())
             return False
         topics = ", ".join(sorted({topic for topic, _ in partitions}))
         advice = "If the topic is gone, create it: millstream topics create PIPELINE. Otherwise, a new worker reads on from them."

@@ -19,13 +19,13 @@ from confluent_kafka import KafkaError, KafkaException
 from onnx import helper, numpy_helper
 
 from millstream.consumers.cli import main as cli
+from millstream.consumers.supervision.child import MILLSTREAM
 from millstream.topics import admin
 from millstream.topics.errors import BrokerUnreachableError
 from millstream.topics.lag import LagReader
 from millstream.topics.local.ports import free_ports
 from tests.broker.choice import Broker
 from tests.broker.clients import create_topic
-from tests.consumers.processes import MILLSTREAM
 from tests.consumers.python_service import python_service
 from tests.consumers.service import flights_service, vector_service
 from tests.inference.models import tensor, write_model

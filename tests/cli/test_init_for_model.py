@@ -1760,3 +1760,15 @@ def test_vocabulary_for_values_of_several_types_has_their_texts_in_json(tmp_path
     events = [{"paid": value} for value in (True, False, 2, 3, "true", "yes")]
     config = unsure(tmp_path, [("paid", TensorProto.INT64, [1])], events)
     assert '{field: "paid", type: any, vocabulary: ["2", "3", "false", "true", "yes"]}' in config
+
+
+def test_pipeline_in_the_folder_of_a_model_that_has_a_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model(tmp_path / "model.onnx", [("a", TensorProto.FLOAT, [1])])
+    config = "inputs: [{tensor: a, fields: [a], dtype: float32}]\noutputs: [{tensor: a_out}]\n"
+    (tmp_path / "config.yaml").write_text(config)
+    (tmp_path / "events.jsonl").write_text('{"a": 1.5}\n')
+    assert cli.run(["init", "new", "--model", "model.onnx", "--sample", "events.jsonl"]) == 0
+    (version,) = (tmp_path / "new" / "models").glob("*/1")
+    assert (version / "config.yaml").read_text() == config
+    assert not (version / "new").exists()

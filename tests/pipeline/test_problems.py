@@ -362,8 +362,9 @@ def test_missing_file_and_folder_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_path_that_leads_nowhere_is_told_with_what_may_be_meant(tmp_path: Path, path: str, advice: str) -> None:
+    tmp_path = tmp_path / "a" / "b" / "c"  # the search goes up, and other tests leave pipelines in folders beside
     for name in ("orders", "other", "empty"):
-        (tmp_path / name).mkdir()
+        (tmp_path / name).mkdir(parents=True)
     for name in ("orders/pipeline.yml", "other/refunds.yaml", "other/events.yaml", "other/refund.txt"):
         (tmp_path / name).touch()
     with pytest.raises(PipelineError) as refused:

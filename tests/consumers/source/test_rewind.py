@@ -21,12 +21,12 @@ class Away:
     """A client whose broker doesn't answer."""
 
     def position(self, _partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # type: ignore[call-arg]
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
 def test_outage_fills_no_log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
-    monkeypatch.setattr(rewind, "_failures", SeldomWarnings(lambda: now[0]))
+    monkeypatch.setattr(rewind, "failed_requests", SeldomWarnings(lambda: now[0]))
     with caplog.at_level(logging.WARNING):
         for second in range(0, 70, 2):
             now[0] = second

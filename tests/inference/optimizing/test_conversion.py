@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+INT8 = 0.04
+"""Largest difference of a probability with 8 bits. How ONNX Runtime rounds depends on the CPU's instructions for 8-bit sums."""
 PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16", "int8-dynamic", "int8-static")
 
 
@@ -51,7 +53,7 @@ def operators(model: ModelVersion) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("precision", "most"), [("fp32", 1e-6), ("fp16", 2e-3), ("int8-dynamic", 0.03), ("int8-static", 0.03)]
+    ("precision", "most"), [("fp32", 1e-6), ("fp16", 2e-3), ("int8-dynamic", INT8), ("int8-static", INT8)]
 )
 def test_network_answers_nearly_the_same(tmp_path: Path, precision: Precision, most: float) -> None:
     model, inputs = mlp(tmp_path), events()
@@ -113,7 +115,7 @@ def test_numbers_are_stored_with_fewer_bits(tmp_path: Path) -> None:
 def test_model_with_one_batch_size_stays_so(tmp_path: Path, precision: Precision) -> None:
     model, inputs = mlp(tmp_path, batch=16), events(16)
     new = converted(model, precision, events(40), fixed=16)
-    assert np.abs(answers(new, inputs) - answers(model, inputs)).max() <= 0.03
+    assert np.abs(answers(new, inputs) - answers(model, inputs)).max() <= INT8
 
 
 def test_external_data_are_inside_of_the_new_file(tmp_path: Path) -> None:
@@ -122,7 +124,7 @@ def test_external_data_are_inside_of_the_new_file(tmp_path: Path) -> None:
     onnx.save(onnx.load(model.file), model.file, save_as_external_data=True, location="weights.bin", size_threshold=0)
     new = converted(model, "int8-dynamic", inputs)
     (model.file.parent / "weights.bin").unlink()
-    assert np.abs(answers(new, inputs) - before).max() <= 0.03
+    assert np.abs(answers(new, inputs) - before).max() <= INT8
 
 
 def test_events_of_different_lengths_are_padded_for_the_calibration(tmp_path: Path) -> None:
