@@ -264,10 +264,11 @@ class OnError(Section):
         "which each event must get its prediction before any later one. `millstream docs wire-format` explains the reasons.",
         examples=[["model_rejected"]],
     )
-    skip: tuple[Literal["expired"], ...] = Field(
+    skip: tuple[Literal["expired", "no_model"], ...] = Field(
         (),
         description="Reasons at which nothing is written, and the event is only counted: for late events that nobody will "
-        "look at. A reason in both lists stops the worker.",
+        "look at (`expired`), or for events of other kinds in the same topic, to which `models.route` gives no model "
+        "(`no_model`). A reason in both lists stops the worker.",
         examples=[["expired"]],
     )
 

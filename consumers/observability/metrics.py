@@ -348,7 +348,8 @@ class Metrics:
                 self._child(metric, ())
         for reason in REASONS:
             self._child(DEAD_LETTERS, (reason,))
-        self._child(SKIPPED, ("expired",))
+        for reason in ("expired", "no_model"):
+            self._child(SKIPPED, (reason,))
         for stage in ("decode", "infer", "encode"):
             self._child(INTERNAL_ERRORS, (stage,))
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from millstream.inference.combined.routing import Choice
+from millstream.inference.combined.routing import NO_MODEL, Choice
 from millstream.inference.fallbacks import read
 from millstream.inference.features import Features, fill_tensors, fitting
 from millstream.inference.replaced import Replaced, Replacements, Source, missing_of
@@ -107,7 +107,7 @@ def combined_inputs(
         models: each model's name in the combination, and its inputs.
         always: for each model, whether every event runs on it.
         routing: inputs that decide which model an event runs on.
-        choice: decides it by these inputs.
+        choice: decides it by these inputs; an event may have no model. Else every event has one.
     """
     names: list[dict[str, str]] = []
     distinct: list[_Distinct] = []
@@ -128,7 +128,7 @@ def combined_inputs(
             }
         names.append(own)
     needed = [
-        frozenset(at for at, each in enumerate(distinct) if number in each.users and each.is_optional(always))
+        frozenset(at for at, each in enumerate(distinct) if number in each.users and each.is_optional(always, choice))
         for number in range(len(models))
     ]
     sets = list(dict.fromkeys(each for each in needed if each))  # models that need the same share a column
@@ -158,9 +158,10 @@ class _Distinct(NamedTuple):
     inputs: tuple[TensorInput, ...]  # with their names in the union
     users: set[int]  # the models
 
-    def is_optional(self, always: Sequence[bool]) -> bool:
-        """Whether an event may run without them."""
-        return len(self.users) < len(always) and not any(always[number] for number in self.users)
+    def is_optional(self, always: Sequence[bool], choice: Choice | None) -> bool:
+        """Whether an event may run without them, or have no model: it needs none then."""
+        needed_by_all = len(self.users) == len(always) and (choice is None or choice.default != NO_MODEL)
+        return not needed_by_all and not any(always[number] for number in self.users)
 
 
 def _units(inputs: Sequence[TensorInput]) -> list[tuple[TensorInput, ...]]:

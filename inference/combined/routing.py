@@ -26,6 +26,11 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
 class Choice(Protocol):
     """A rule that decides."""
 
+    @property
+    def default(self) -> int:
+        """The number of the model of events that nothing fits; `NO_MODEL` if there is none."""
+        ...
+
     def chosen(self, inputs: Inputs) -> Ints:
         """The number of each event's model; `NO_MODEL` if there is none. `inputs`: of at least one event."""
         ...

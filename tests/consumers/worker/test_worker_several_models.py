@@ -12,6 +12,7 @@ import pytest
 from millstream.consumers.observability import metrics as m
 from tests.consumers.processes import Worker
 from tests.consumers.several_service import (
+    CONFIG,
     assert_in_order,
     predictions,
     send,
@@ -48,6 +49,22 @@ def check_delivered(service: Service, events: list[dict[str, Any]]) -> dict[str,
 
 def _x_of(value: bytes | None) -> float:
     return float(json.loads(value or b"")["x"])
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("skip", [[], ["no_model"]])
+def test_events_of_other_kinds_need_no_field_of_the_only_model(kafka: Broker, tmp_path: Path, skip: list[str]) -> None:
+    write_scaled(tmp_path / "models", "orders", 2, config=CONFIG.replace("fields: [x]", "fields: [amount]"))
+    models = {"route": {"field": "who", "values": {"order": "orders"}}}
+    service = several_service(tmp_path, kafka, models, on_error={"skip": skip})
+    orders = [{"x": 1.0, "who": "order", "amount": 5.0}, {"x": 2.0, "who": "order"}]
+    send(service, [*orders, {"x": 3.0, "who": "view"}, {"x": 4.0}])
+    log = run_until_idle(service)
+    assert [(row["event_id"], row["outputs"]) for row in predictions(service)] == [("e1", {"y": 10.0})]
+    letters = {_x_of(letter.value): letter.reason for letter in service.dead_letters()}
+    assert letters == {2: "unfit"} | ({} if skip else {3: "no_model", 4: "no_model"})
+    if skip:
+        assert "2 skipped (2 no_model)" in log
 
 
 @pytest.mark.durable
