@@ -279,6 +279,8 @@ class Source:
         if error.code() in UNREADABLE_ERRORS:
             at = self._consumer.position([TopicPartition(*partition)])[0].offset
             self._unreadable.note(partition, max(at, self.markers.start_offsets.get(partition, 0)), error.str())
+        elif error.code() in TRANSIENT_ERRORS:
+            self._lost_broker(error.str())  # it says that, and once a minute
         else:
             log.warning("%s: %s", f"reading {partition[0]}" if partition[0] else "Kafka consumer", error.str())
 

@@ -809,6 +809,15 @@ def test_lost_broker_is_counted_and_passed_on_and_not_logged(caplog: pytest.LogC
     assert not [record for record in caplog.records if "Kafka consumer" in record.message]
 
 
+def test_lost_broker_in_a_records_place_is_passed_on_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    reading = Reading().assigned(A)
+    reading.consumer.extra = [Event(KafkaError._TRANSPORT, ("", 0))]
+    assert len(reading.read()) == 5
+    assert reading.value(m.KAFKA_ERRORS, code="_TRANSPORT") == 1
+    assert len(reading.lost_broker) == 1
+    assert not [record for record in caplog.records if "Kafka consumer" in record.message]
+
+
 def test_other_error_in_a_records_place_is_counted_and_the_records_beside_it_are_read() -> None:
     reading = Reading().assigned(A)
     reading.consumer.extra = [Event(KafkaError._TRANSPORT, A)]
