@@ -84,7 +84,7 @@ def _time_format(value: object) -> object:
     if value in ("minutes", "hours", "days", "weeks"):
         raise ValueError(
             f"expected {', '.join(get_args(Format)[:-1])} or {get_args(Format)[-1]}, found {shown(value)}. A duration is a plain "
-            "number: leave `time` out"
+            "number: leave `time` out. So is a date in days since 1970, unless the producer writes it as text or in another unit"
         )
     return value
 

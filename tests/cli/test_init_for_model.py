@@ -1772,3 +1772,24 @@ def test_pipeline_in_the_folder_of_a_model_that_has_a_config(tmp_path: Path, mon
     (version,) = (tmp_path / "new" / "models").glob("*/1")
     assert (version / "config.yaml").read_text() == config
     assert not (version / "new").exists()
+
+
+def test_envelopes_give_their_content_first(tmp_path: Path) -> None:
+    described = {"type": "struct", "fields": [{"optional": True, "field": "temp"}]}
+    row = {"temp": 21.5, "hum": 40.5}
+    files: dict[str, list[dict[str, Any]]] = {
+        "connect": [{"schema": described, "payload": row}, {"schema": described, "payload": row}],
+        "debezium": [{"payload": {"before": row, "after": row}}, {"payload": {"before": None, "after": row}}],
+    }
+    for name, events in files.items():
+        sample = tmp_path / f"{name}.jsonl"
+        sample.write_text("".join(json.dumps(event) + "\n" for event in events))
+        given = model(tmp_path / f"{name}.onnx", [("numbers", TensorProto.FLOAT, [2])])
+        assert cli.run(["init", str(tmp_path / name), "--model", str(given), "--sample", str(sample)]) == 0
+        (config,) = (tmp_path / name / "models").glob("*/1/config.yaml")
+        fields = config.read_text().partition("fields:")[2]
+        inside = "payload." if name == "connect" else "payload.after."
+        assert f"{inside}temp" in fields
+        assert f"{inside}hum" in fields
+        assert "schema." not in fields
+        assert "before." not in fields
