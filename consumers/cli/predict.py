@@ -119,15 +119,17 @@ def _first_hints(hints: Sequence[str]) -> Iterator[str]:
 
 def _missing_fields(plan: Plan) -> MissingFields:
     """Counts the fields that events without a schema lack: `check` finds what a schema lacks."""
-    instead: dict[str, str] = {}
+    told: list[tuple[str, str]] = []
     for source, words in plan.decoder.replaceable.items():
-        # One field may be the time, the cost and a feature.
         if source.option != "unknown" and source.fallback is None:
-            instead[source.field] = "; ".join(filter(None, (instead.get(source.field), words.instead)))
+            told.append((source.field, words.instead))
     inputs = plan.model.signature.inputs
     for field, fallback in ((path, use.fallback) for entry in inputs for path, use in entry.converted_fields):
         if fallback is not None:
-            instead |= {field: f"its fallback is {fallback}", fallback: f"it is the fallback of {field}"}
+            told += (field, f"its fallback is {fallback}"), (fallback, f"it is the fallback of {field}")
+    instead: dict[str, str] = {}
+    for field, words in told:  # one field may be the time, the cost and a feature
+        instead[field] = "; ".join(filter(None, (instead.get(field), words)))
     lists = [path for entry in inputs if entry.array for path, _ in entry.reads]
     return MissingFields(_paths(plan) if plan.reader is None else (), instead, lists)
 

@@ -148,7 +148,8 @@ REVOKED_DROPPED = Metric(
 INTERNAL_ERRORS = Metric(
     "millstream_internal_errors_total",
     "counter",
-    "Events on which a stage of the worker failed (a bug): decode, infer or encode. They are rejected as `internal_error`.",
+    "Events on which a stage of the worker failed (a bug, or too little memory): decode, infer or encode. They are rejected as "
+    "`internal_error`.",
     ("stage",),
 )
 INVALID_DEADLINES = Metric(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from millstream.consumers.scaffold.survey import Found
 
 
-def unwrapped(found: Mapping[str, Found]) -> dict[str, Found]:
+def content_first(found: Mapping[str, Found]) -> dict[str, Found]:
     """The fields without `schema`, which describes `payload`, and with those of the row before its change behind all others."""
     tops = {path.partition(".")[0] for path in found}
     own = {path: one for path, one in found.items() if "payload" not in tops or not path.startswith("schema.")}

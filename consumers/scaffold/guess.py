@@ -13,7 +13,7 @@ from millstream.consumers.scaffold.element import (
     lacking,
     type_of,
 )
-from millstream.consumers.scaffold.envelope import unwrapped
+from millstream.consumers.scaffold.envelope import content_first
 from millstream.consumers.scaffold.guesses import DEFAULT_MAX_LENGTH, OPEN, FieldGuess, InputGuess
 from millstream.consumers.scaffold.model_file import ModelFile, ModelInput
 from millstream.consumers.scaffold.named_inputs import by_name, shape_of, width_of
@@ -38,7 +38,7 @@ MAX_OPEN = 8  # elements of an input that the user must fill, one by one
 
 def inputs_of(model: ModelFile, found: Mapping[str, Found], events: int, taken: Sequence[str]) -> list[InputGuess]:
     """A guess for each input. `taken`: paths that are the event's ID or time."""
-    found = unwrapped(found)
+    found = content_first(found)
     free = {path: one for path, one in found.items() if path not in taken and not one.is_nested}
     inputs = model.inputs or [ModelInput(PLACEHOLDER, "float32", (None,))]
     named = {entry.tensor: _named(entry.tensor, list(free.values())) for entry in inputs}

@@ -8,6 +8,7 @@ from millstream.consumers.observability.broker_watch import duration_text
 from millstream.consumers.observability.seldom import Kind, SeldomWarnings
 
 HANGS_AFTER: Final = 60.0  # seconds in one batch
+FORGETS_AFTER: Final = 600.0  # seconds without a shed event, after which the next one counts as the first
 SHED: Final = Kind("event was left out by the shadows", "events were left out by the shadows")
 _HANGING: Final = (
     "{events} at once, because shadow {shadow} has been running one batch for {duration} and probably hangs. Repair "
@@ -38,12 +39,12 @@ class ShedWarnings:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._warnings = SeldomWarnings(clock)
-        self._is_repeated = False
+        self._warned = -FORGETS_AFTER  # when
 
     def warn(self, events: int, call: Call | None, *, full: bool) -> None:
         """Say that so many more events were shed, at once. `call`: of the shadow that runs; `full`: the queue was full."""
         self._warnings.warn(SHED, events, self._why(events, call, full=full))
-        self._is_repeated = True  # the first warning is said at once, so all others are of later lines
+        self._warned = self._clock()
 
     def catch_up(self) -> None:
         """Log the events since the last warning, if the time for the next one has come."""
@@ -57,6 +58,6 @@ class ShedWarnings:
         if full and call is not None and (took := self._clock() - call.since) >= HANGS_AFTER:
             return _HANGING.format(events=events, shadow=call.shadow, duration=duration_text(took))
         why = (_FULL_QUEUE if full else _BACKLOG).format(events=events)
-        if not self._is_repeated:
+        if self._clock() - self._warned >= FORGETS_AFTER:
             return f"{why}{_PASSES}{_MORE_WORKERS}"
         return why + (_SLOW if full else _MORE_WORKERS)

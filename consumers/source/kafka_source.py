@@ -17,6 +17,7 @@ from millstream.consumers.flow.batch_window import BatchWindow
 from millstream.consumers.flow.partition_names import ranges_of
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import ASSIGNED, KAFKA_ERRORS, PAUSED, REBALANCES, Metrics
+from millstream.consumers.observability.seldom import SeldomWarnings
 from millstream.consumers.record_types import Partition
 from millstream.consumers.records import Records
 from millstream.consumers.source.awaited_assignment import AwaitedAssignment
@@ -118,6 +119,7 @@ class Source:
         self._fatal: KafkaError | None = None
         self._crashed = False
         self._unreadable = UnreadableBatches(metrics)
+        self._failed_requests = SeldomWarnings()  # for the committed offsets
         self._past_end = PastEnd(subscription.group, health)
         self.assigned_once = False
         self.lost_uncommitted = (
@@ -345,7 +347,9 @@ class Source:
         self._at_end.clear()
         # If the topic was created anew, the broker has deleted the offsets that were sent, and the new ones may be the same.
         self.commits.forget(self._epochs)
-        return seek_committed(self._consumer, self._epochs, self.markers.beginning, self._refuse_forgotten)
+        return seek_committed(
+            self._consumer, self._epochs, self.markers.beginning, self._refuse_forgotten, self._failed_requests
+        )
 
     def _refuse_forgotten(self, positions: Iterable[TopicPartition]) -> None:
         """Compare the committed offsets that the broker gives with what it has confirmed. Raises OffsetsForgotten."""

@@ -15,7 +15,6 @@ from millstream.topics.partitions import PERMISSIONS
 from millstream.topics.records import TRANSIENT_ERRORS
 
 log = logging.getLogger(__name__)
-failed_requests = SeldomWarnings()  # a broker may stay away for long, and `BrokerWatch` says that, too
 _FAILURE = Kind(
     "request for the committed offsets failed; trying again", "requests for the committed offsets failed; trying again"
 )
@@ -35,6 +34,7 @@ def seek_committed(
     partitions: Iterable[Partition],
     beginning: Callable[[TopicPartition], int | None],
     check: Callable[[Iterable[TopicPartition]], object],
+    failures: SeldomWarnings,
 ) -> bool:
     """Seek to the committed offsets of the partitions.
 
@@ -43,6 +43,7 @@ def seek_committed(
         partitions: all that are assigned.
         beginning: where a partition without a committed offset begins.
         check: gets the committed offsets, and raises OffsetsForgotten.
+        failures: says now and then that the broker doesn't return the offsets.
 
     Returns:
         False if the broker does not return the offsets now. The caller must not read records until a later call succeeds.
@@ -62,7 +63,7 @@ def seek_committed(
             _seek(consumer, position)
     except KafkaException as error:
         if error.args[0].retriable() or error.args[0].code() in AWAY_ERRORS:
-            failed_requests.warn(_FAILURE, 1, error.args[0].str())
+            failures.warn(_FAILURE, 1, error.args[0].str())
             return False
         topics = ", ".join(sorted({topic for topic, _ in partitions}))
         advice = "If the topic is gone, create it: millstream topics create PIPELINE. Otherwise, a new worker reads on from them."
@@ -70,6 +71,7 @@ def seek_committed(
             advice = f"Grant READ on the topics and on the group to the user of `kafka.client` ({PERMISSIONS})."
         said = error.args[0].str()
         raise WorkerError(f"the committed offsets of {topics} can't be read after an abort: {said}. {advice}") from None
+    failures.say_all()
     if read:
         log.info("reading %s again from the committed offsets", ranges_of((p.topic, p.partition) for p in read))
     return True

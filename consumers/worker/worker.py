@@ -61,7 +61,10 @@ _LOST = "%d events were not finished before their partitions were lost: %s"
 _ENDED = "the worker that ran it crashed, or hung beyond a time limit, each time; the workers' logs say which"
 _READS = "read records"
 # What a stage does, by the name of its thread, and what the other ones do.
-_DOES, _FOLLOWS = {"compute": "decoded events or ran the model", "write": "wrote results"}, "followed its rollout"
+_DOES, _FOLLOWS = (
+    {"compute": "decoded events or ran the model", "write": "wrote results"},
+    "followed which model answers",
+)
 Stage = tuple[str, Callable[[], None]]
 """The name of a thread, and what it runs."""
 VersionOf = Callable[[Key, Position], LetterModel | None]

@@ -31,6 +31,7 @@ _NO_DEFAULT = re.compile(r"No default value for field (\S+) in (.+)")
 _OWN_NAMESPACE = re.compile(r"\b[rw]\d+\.")  # see `record_reader._Apart`
 _MOST_MISFITS = 100
 _MOST_BYTES = 2 << 20  # bytes of a record: as Python objects, all its fields together may take 160 times as many
+_MOST_SEARCHED = 64  # fields of a damaged record, for the message
 _Placed = tuple[int, dict[str, Any]]  # a row number and its record
 
 
@@ -115,7 +116,9 @@ class RecordReader:
         return record
 
     def _damaged_field(self, value: bytes) -> str:
-        """The first top-level field that can't be read, for the message; empty: each one can, alone."""
+        """The first top-level field that can't be read, for the message; empty: each one can, alone, or there are too many."""
+        if len(self.writer["fields"]) > _MOST_SEARCHED:  # fastavro looks at all types of the schema for each field
+            return ""
         body = BytesIO(value)
         body.seek(HEAD_BYTES)
         for entry in self.writer["fields"]:

@@ -118,6 +118,8 @@ PROBLEMS = [
      "input.topics: small-dead-letters is also dead_letters.topic"),
     ("topic: predictions", "topic: small-dead-letters", 9,
      "output.topic: small-dead-letters is output.topic and dead_letters.topic."),
+    ("name: m\n", "name: m\non_error: {skip: [no_model]}\n", 12,
+     "on_error.skip: expected `models.route` beside no_model, found none."),
     ("format: json", "format: xml", 6,
      "input.format: expected avro or json, found 'xml'. Write for example: format: avro"),
     ("format: json", "format: JSON", 6, "input.format: expected avro or json, found 'JSON'. Did you mean `json`?"),

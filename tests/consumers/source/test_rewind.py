@@ -24,13 +24,13 @@ class Away:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
-def test_outage_fills_no_log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_outage_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
-    monkeypatch.setattr(rewind, "failed_requests", SeldomWarnings(lambda: now[0]))
+    failures = SeldomWarnings(lambda: now[0])
     with caplog.at_level(logging.WARNING):
         for second in range(0, 70, 2):
             now[0] = second
-            assert not rewind.seek_committed(Away(), [("in", 0)], lambda _: None, lambda _: None)  # type: ignore[arg-type]
+            assert not rewind.seek_committed(Away(), [("in", 0)], lambda _: None, lambda _: None, failures)  # type: ignore[arg-type]
     first, later = [record.getMessage() for record in caplog.records]
     assert first.startswith("1 request for the committed offsets failed; trying again, such as: ")
     assert later.startswith("30 requests for the committed offsets failed; trying again, such as: ")

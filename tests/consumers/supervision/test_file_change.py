@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -49,6 +50,7 @@ def test_file_that_was_saved_since_a_workers_start_may_have_been_unfinished_then
     change.said(0)
     assert not change.may_be_half_saved(0)
     pipeline.path.write_text(SMALL[: len(SMALL) // 2])
+    os.utime(pipeline.path, ns=(0, 0))
     assert change.may_be_half_saved(0)
     change.said(1)
     assert change.may_be_half_saved(1), "it can't be read"
@@ -56,6 +58,7 @@ def test_file_that_was_saved_since_a_workers_start_may_have_been_unfinished_then
     assert change.may_be_half_saved(1)
     change.said(2)
     pipeline.path.write_text(SMALL)
+    os.utime(pipeline.path, ns=(0, 1))  # the clock of file systems has steps of milliseconds
     assert change.may_be_half_saved(0), "it may have read the file between the two steps"
     assert change.may_be_half_saved(2)
     change.said(3)
