@@ -128,8 +128,8 @@ def _missing_fields(plan: Plan) -> MissingFields:
         if fallback is not None:
             told += (field, f"its fallback is {fallback}"), (fallback, f"it is the fallback of {field}")
     instead: dict[str, str] = {}
-    for field, words in told:  # one field may be the time, the cost and a feature
-        instead[field] = "; ".join(filter(None, (instead.get(field), words)))
+    for field, text in told:  # one field may be the time, the cost and a feature
+        instead[field] = "; ".join(filter(None, (instead.get(field), text)))
     lists = [path for entry in inputs if entry.array for path, _ in entry.reads]
     return MissingFields(_paths(plan) if plan.reader is None else (), instead, lists)
 
