@@ -350,9 +350,8 @@ def _expected_configs(pipeline: Pipeline, problems: Problems) -> Iterator[str]:
 def _maps_inputs(config: Path) -> bool:
     """Whether the file has the option `inputs`, even if the rest can't be read: then its user wants to keep it."""
     try:
-        return (
-            config.is_file() and _INPUTS.search(read_text(config)) is not None
-        )  # to open a named pipe may take for ever
+        # To open a named pipe may take for ever.
+        return config.is_file() and _INPUTS.search(read_text(config)) is not None
     except (OSError, YamlError):
         return False
 

@@ -38,6 +38,11 @@ class EndAtOnce:
                 signal.signal(number, self)
 
 
+def command_of(arguments: Sequence[str]) -> str | None:
+    """The command of a command line; None: it names none."""
+    return next((word for word in arguments if not word.startswith("-")), None)
+
+
 def end_early(arguments: Sequence[str]) -> None:
     """Let Ctrl-C end the command of this command line at once, until it handles the signal itself.
 
@@ -45,7 +50,7 @@ def end_early(arguments: Sequence[str]) -> None:
     of a container. Both have read nothing yet, so they end as if they had drained. With `--until-idle`, that is a failure: a
     script would go on without the predictions.
     """
-    if next((word for word in arguments if not word.startswith("-")), None) in SUPERVISED:
+    if command_of(arguments) in SUPERVISED:
         end = EndAtOnce("interrupted before it was ready; nothing was read\n", int("--until-idle" in arguments))
         end.take(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     else:

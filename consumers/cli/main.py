@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
-from millstream.consumers.cli.early_signals import SUPERVISED, raise_on_ctrl_c
+from millstream.consumers.cli.early_signals import SUPERVISED, command_of, raise_on_ctrl_c
 from millstream.consumers.cli.extras import needs_comparison
 from millstream.consumers.cli.parser import Parser, meant
 from millstream.consumers.errors import (
@@ -90,7 +90,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _tell_short(arguments: Sequence[str], error: Exception) -> int:
     """Say that memory is short; returns the exit code. What a worker that runs was doing, it tells itself."""
-    name = _command_of(arguments)
+    name = command_of(arguments)
     kept = " Nothing is lost: the events since the last commit are read again." if name in SUPERVISED else ""
     print(
         f"Memory ran short while `millstream {name}` ran ({str(error) or type(error).__name__}), so it ends.{kept} Give it more "
@@ -101,13 +101,9 @@ def _tell_short(arguments: Sequence[str], error: Exception) -> int:
     return FAILED
 
 
-def _command_of(arguments: Sequence[str]) -> str | None:
-    return next((word for word in arguments if not word.startswith("-")), None)
-
-
 def _answer(arguments: Sequence[str]) -> int:
     """Run one command line; returns the exit code. Raises OSError if the output can't be written."""
-    name = _command_of(arguments)
+    name = command_of(arguments)
     try:
         args = _parsed(name, arguments)
     except SystemExit:

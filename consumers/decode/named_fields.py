@@ -86,13 +86,13 @@ def check_model_fields(models: Sequence[ModelVersion], schema: Schema | None) ->
     for model in models:
         for entry in model.signature.inputs:
             place = f"{entry.mapped_at or model.place}: tensor `{entry.tensor}`"
-            found = set[str | None]()
+            known = set[str]()  # paths that are in the schema
             for field, conversion in entry.reads:
                 if looked_up(field) is not None:
                     continue  # `lookups` checks it
                 with problems:
                     path = _model_path(tree, field, schema, place)
-                    found.add(field)
+                    known.add(field)
                     is_array = entry.array and conversion.splitter is None
                     if schema is None and is_array and Every.ITEM not in path.steps:
                         raise PlanError(
@@ -101,7 +101,7 @@ def check_model_fields(models: Sequence[ModelVersion], schema: Schema | None) ->
                             f"and no array, write `fields: [{field}]` in place of `field`."
                         )
             for field, conversion in entry.converted_fields:
-                if schema is not None and {field, conversion.fallback or field} <= found:
+                if schema is not None and {field, conversion.fallback or field} <= known:
                     with problems:
                         _check_time(schema, field, conversion, place)
     problems.raise_all()

@@ -42,16 +42,16 @@ def rollout_sections(steps: Sequence[StepFigures], changes: Sequence[RolloutReco
         changes: that count of the control topic, the oldest first. None: somebody deleted the record.
     """
     records = [own for own in changes if own is not None]
-    newest = "was" if changes and changes[-1] is None else "is"
+    deleted = bool(changes) and changes[-1] is None
     found = []
     if records and (not steps or records[-1].rollout != steps[-1].rollout):
-        found.append(_unevaluated(records, newest))
+        found.append(_unevaluated(records, deleted=deleted))
     if steps:
-        found.append(_evaluated(steps, records, newest))
+        found.append(_evaluated(steps, records, deleted=deleted))
     return found
 
 
-def _unevaluated(changes: Sequence[RolloutRecord], newest: str) -> Shown:
+def _unevaluated(changes: Sequence[RolloutRecord], *, deleted: bool) -> Shown:
     """The newest rollout, by its changes alone: a manual one needs no autopilot, and another one may have begun just now."""
     last = changes[-1]
     variants = [
@@ -60,19 +60,19 @@ def _unevaluated(changes: Sequence[RolloutRecord], newest: str) -> Shown:
     ]
     return Shown(
         title=f"Rollout {last.rollout}",
-        verdict=f"Rollout {last.rollout} {_became(last.rollout, changes, newest)}. {_NO_FIGURES}",
+        verdict=f"Rollout {last.rollout} {_became(last.rollout, changes, deleted=deleted)}. {_NO_FIGURES}",
         basis=[("strategy", last.strategy), *variants, *_changes(last.rollout, changes), ("note", _WHO_EVALUATES)],
         tables=[],
         plots=[],
     )
 
 
-def _evaluated(steps: Sequence[StepFigures], changes: Sequence[RolloutRecord], newest: str) -> Shown:
+def _evaluated(steps: Sequence[StepFigures], changes: Sequence[RolloutRecord], *, deleted: bool) -> Shown:
     last = steps[-1]
     mine = [step for step in steps if step.rollout == last.rollout]
     return Shown(
         title=f"Rollout {last.rollout}",
-        verdict=_verdict(last, _became(last.rollout, changes, newest)),
+        verdict=_verdict(last, _became(last.rollout, changes, deleted=deleted)),
         basis=[*_basis(last, len(mine)), *_changes(last.rollout, changes)],
         tables=[*_verdicts(last), _figures(last)],
         plots=[*_benefits(last), *((svg(plot), plot.notes) for plot in _windows(last))],
@@ -86,27 +86,28 @@ def _verdict(step: StepFigures, became: str) -> str:
     return f"Rollout {step.rollout}{f' {became}. Newest evaluation, ' if became else ', '}{evaluated}"
 
 
-def _became(rollout: str, changes: Sequence[RolloutRecord], newest: str) -> str:
+def _became(rollout: str, changes: Sequence[RolloutRecord], *, deleted: bool) -> str:
     """How the rollout ended, or its state now; and whether another one came after it. Empty: the control topic is empty.
 
     Args:
         rollout: which one.
         changes: of all rollouts.
-        newest: `was` if the record of the newest rollout was deleted, otherwise `is`.
+        deleted: whether the record of the newest rollout was deleted.
     """
     mine = [own for own in changes if own.rollout == rollout]
     last = changes[-1] if changes else None
+    verb = "was" if deleted else "is"
     told = []
     if mine and mine[-1].state in ENDED:
         ended = next(own for own in mine if own.state == mine[-1].state)  # an override may have come later
         told.append(f"was {_state(ended)} on {_when(ended.at)} by {ended.by} ({ended.reason})")
     elif mine and mine[-1] is last:
         told.append(
-            f"{newest} {_state(last)}; its newest change is of {_when(last.at)}: {last.action} by {last.by} ({last.reason})"
+            f"{verb} {_state(last)}; its newest change is of {_when(last.at)}: {last.action} by {last.by} ({last.reason})"
         )
     if last is not None and last.rollout != rollout:
-        told.append(f"was followed by the rollout {last.rollout}, which has no evaluation, and {newest} {_state(last)}")
-    elif last is not None and newest == "was":
+        told.append(f"was followed by the rollout {last.rollout}, which has no evaluation, and {verb} {_state(last)}")
+    elif last is not None and deleted:
         told.append("its record was deleted since, so the pipeline file's version answers")
     return ", and ".join(told)
 

@@ -120,6 +120,20 @@ class Lane(Measured):
         return self.value(m.SHADOW_SKIPPED, shadow="v2", reason=reason)
 
 
+def standing_lane(room: int) -> tuple[Lane, threading.Event]:
+    """A lane whose shadow runs the event 0 until the event is set that is returned."""
+    go_on, working = threading.Event(), threading.Event()
+
+    def stand() -> None:
+        working.set()
+        assert go_on.wait(10)
+
+    lane = Lane(before=stand, room=room)
+    lane.offer("e")
+    assert working.wait(10)
+    return lane, go_on
+
+
 def until(holds: Callable[[], bool]) -> None:
     end = time.monotonic() + 10
     while not holds():
@@ -283,15 +297,7 @@ def test_batches_without_answers_hold_no_warning_back(caplog: pytest.LogCaptureF
 
 
 def test_warning_that_comes_again_says_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
-    go_on, working = threading.Event(), threading.Event()
-
-    def stand() -> None:
-        working.set()
-        assert go_on.wait(10)
-
-    own = Lane(before=stand, room=1)
-    own.offer("e")
-    assert working.wait(10)
+    own, go_on = standing_lane(room=1)
     own.offer("e", 1)
     own.offer("e", 2)
     own.offer("e", 3)
@@ -314,15 +320,7 @@ def test_warning_that_comes_again_says_what_to_do(caplog: pytest.LogCaptureFixtu
 
 
 def test_no_more_events_wait_than_there_is_room_for(caplog: pytest.LogCaptureFixture) -> None:
-    go_on, working = threading.Event(), threading.Event()
-
-    def stand() -> None:
-        working.set()
-        assert go_on.wait(10)
-
-    own = Lane(before=stand, room=3)
-    own.offer("e")
-    assert working.wait(10)
+    own, go_on = standing_lane(room=3)
     own.offer("ee", 1)
     own.offer("e", 3)
     own.offer("e", 4)
