@@ -53,7 +53,7 @@ class Rejection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DecodedBatch:
-    """A block: the records of some polls as columns. Each record is an event, rejected with a reason, or a tombstone."""
+    """A block: the records of some polls as columns. Each record is an event, rejected, filtered, or a tombstone."""
 
     epochs: Epochs
     arrived: float
@@ -79,6 +79,8 @@ class DecodedBatch:
     invalid_deadlines: int  # number of events whose deadline header is not a number of ms; the header is ignored
     # Rejected records:
     rejected: Mapping[int, Rejection]  # by row, ascending
+    # Records that `input.filter` leaves out:
+    filtered: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # rows, ascending
     replaced: Replacements = field(
         default_factory=Replacements
     )  # in the tensors, also in those of events that are rejected
@@ -158,6 +160,11 @@ class BatchSlice(NamedTuple):
     def rejected(self) -> dict[int, Rejection]:
         """The rejected records of the range, by row of the block, ascending."""
         return {row: why for row, why in self.block.rejected.items() if self.start <= row < self.stop}
+
+    def filtered(self) -> npt.NDArray[np.int64]:
+        """The rows of the range's records that `input.filter` leaves out, ascending."""
+        found = self.block.filtered
+        return found[found.searchsorted(self.start) : found.searchsorted(self.stop)]
 
 
 class MicroBatch(NamedTuple):

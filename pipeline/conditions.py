@@ -1,9 +1,11 @@
-"""Parses the conditions of `models.route.rules`, such as `amount >= 1000` and `country in [DE, AT]`."""
+"""Parses conditions on events, such as `amount >= 1000` and `country in [DE, AT]`."""
 
 from __future__ import annotations
 
 import re
-from typing import Literal, NamedTuple, cast
+from typing import Annotated, Literal, NamedTuple, cast
+
+from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
 
 from millstream.schemas.wording import shown
 from millstream.schemas.written_numbers import number_of
@@ -23,12 +25,19 @@ class ParsedCondition(NamedTuple):
     field: str  # its path
     operator: Operator
     constants: tuple[Constant, ...]  # all texts, all numbers (float) or all booleans; one, except for `in` and `not in`
+    text: str  # as it is written, for messages
+
+    @property
+    def compared(self) -> tuple[str, ...] | tuple[float, ...]:
+        """What values are compared with: texts or numbers. A boolean is compared as a text."""
+        texts = (str(each).lower() if isinstance(each, bool) else each for each in self.constants)
+        return tuple(texts)  # type: ignore[return-value]  # all texts, or all numbers
 
 
 def parse_condition(text: object) -> ParsedCondition:
     """Parse a condition. Raises ValueError, which says what was expected and found."""
     match = _CONDITION.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
+    if match is None or not isinstance(text, str):
         raise ValueError(f"expected a condition {_EXAMPLES}, found {shown(text)}.")
     field, operator, right = match[1], cast("Operator", " ".join(match[2].split())), match[3]
     is_list = right.startswith("[") and right.endswith("]")
@@ -43,7 +52,7 @@ def parse_condition(text: object) -> ParsedCondition:
         )
     if operator in {"<", "<=", ">", ">="} and kinds != {float}:
         raise ValueError(f"expected a number after `{operator}`, found {shown(right)}.")
-    return ParsedCondition(field, operator, constants)
+    return ParsedCondition(field, operator, constants, text.strip())
 
 
 def _list(text: str) -> tuple[Constant, ...]:
@@ -70,3 +79,22 @@ def _constant(text: str) -> Constant:
     if not text or any(mark in text for mark in "'\"[]"):
         raise ValueError(f"expected a text, a number, true or false, found {shown(text)}.")
     return text
+
+
+def _conditions(value: object) -> tuple[ParsedCondition, ...]:
+    each = value if isinstance(value, tuple) else (value,)
+    if not each:
+        raise ValueError("expected a condition or a list of them, found an empty list.")
+    return tuple(map(parse_condition, each))
+
+
+Conditions = Annotated[
+    tuple[InstanceOf[ParsedCondition], ...],
+    BeforeValidator(_conditions),
+    WithJsonSchema(
+        {
+            "$comment": "condition",
+            "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}],
+        }
+    ),
+]

@@ -75,7 +75,6 @@ def conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str
             written(("scaling", "max"), ("scaling", "min")),
             f"scaling.max ({pipeline.scaling.max}) must be at least scaling.min ({pipeline.scaling.min}).",
         )
-    yield from _skip_conflicts(pipeline)
     yield from _schema_conflicts(pipeline)
     yield from _commit_conflicts(pipeline)
     yield from _batch_conflicts(pipeline)
@@ -86,15 +85,6 @@ def conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str
     yield from _shadow_conflicts(pipeline, document)
     yield from rollout_conflicts(pipeline)
     yield from _client_conflicts(pipeline, document)
-
-
-def _skip_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
-    if "no_model" in pipeline.on_error.skip and (pipeline.models is None or pipeline.models.route is None):
-        yield (
-            ("on_error", "skip"),
-            "expected `models.route` beside no_model, found none. With `models.tenants`, no_model also means that a model can't "
-            "be loaded now: its events must become dead letters, so that they can be replayed. Take no_model out.",
-        )
 
 
 def _schema_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:

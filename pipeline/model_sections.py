@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, WithJsonSchema, model_validator
 from pydantic.config import JsonDict
 
-from millstream.pipeline.conditions import ParsedCondition, parse_condition
+from millstream.pipeline.conditions import Conditions
 from millstream.pipeline.names import WANTED_VERSION_SCHEMA, Name, Version, WantedVersion
 from millstream.pipeline.output_sources import SOURCE_SCHEMA, OutputSource, parse_source
 from millstream.pipeline.sections import ModelSettings, NamedModel, Section, Text
@@ -23,13 +23,6 @@ _STEP_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 def _by_name(value: object) -> object:
     return {"name": value} if isinstance(value, str) else value
-
-
-def _conditions(value: object) -> tuple[ParsedCondition, ...]:
-    each = value if isinstance(value, tuple) else (value,)
-    if not each:
-        raise ValueError("expected a condition or a list of them, found an empty list.")
-    return tuple(map(parse_condition, each))
 
 
 def _tenant_name(value: str) -> str:
@@ -56,16 +49,6 @@ def _member_schema(*, feeds: bool = False) -> JsonDict:
 
 _MEMBER = _member_schema()
 Member = Annotated[NamedModel, BeforeValidator(_by_name), WithJsonSchema(_MEMBER)]
-Conditions = Annotated[
-    tuple[InstanceOf[ParsedCondition], ...],
-    BeforeValidator(_conditions),
-    WithJsonSchema(
-        {
-            "$comment": "condition",
-            "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}],
-        }
-    ),
-]
 Source = Annotated[InstanceOf[OutputSource], BeforeValidator(parse_source), WithJsonSchema(SOURCE_SCHEMA)]
 
 

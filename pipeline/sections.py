@@ -16,6 +16,7 @@ from pydantic import (
 from pydantic.config import JsonDict
 
 from millstream.pipeline.client_properties import ClientProperty
+from millstream.pipeline.conditions import Conditions
 from millstream.pipeline.names import Name, TopicName, TopicNames, WantedVersion
 from millstream.pipeline.paths import FilePath
 from millstream.pipeline.repository import RepositoryPlace
@@ -161,6 +162,13 @@ class Input(Section):
         "It needs the extra `json-schema`.",
         examples=["order.schema.json"],
     )
+    filter: Conditions = Field(
+        (),
+        description="Which events are for this pipeline: a condition such as `type == order_placed`, or a list of conditions "
+        "that must all hold, as in `models.route.rules`. For topics with several kinds of events. Of the other events, nothing "
+        "else is read, and nothing is written. `millstream_skipped_events_total` counts them (`millstream docs filter`).",
+        examples=["type == order_placed"],
+    )
     event_id: Text | None = Field(
         None,
         description="Path of the field that identifies the event (`millstream docs models` explains paths), by which "
@@ -264,11 +272,10 @@ class OnError(Section):
         "which each event must get its prediction before any later one. `millstream docs wire-format` explains the reasons.",
         examples=[["model_rejected"]],
     )
-    skip: tuple[Literal["expired", "no_model"], ...] = Field(
+    skip: tuple[Literal["expired"], ...] = Field(
         (),
         description="Reasons at which nothing is written, and the event is only counted: for late events that nobody will "
-        "look at (`expired`), or for events of other kinds in the same topic, to which `models.route` gives no model "
-        "(`no_model`). A reason in both lists stops the worker.",
+        "look at. A reason in both lists stops the worker.",
         examples=[["expired"]],
     )
 

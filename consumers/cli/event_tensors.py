@@ -14,7 +14,7 @@ from millstream.consumers.cli.event_file import is_csv, place
 from millstream.consumers.cli.given_events import given_events
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.execute.bisecting import BisectingExecutor
-from millstream.consumers.worker.offline import decoded
+from millstream.consumers.worker.offline import decoded, without_event
 from millstream.consumers.worker.plan import Plan
 from millstream.inference.executors.interface import Inputs, ModelExecutor, Tensors, join_rows, rows_between, rows_of
 from millstream.inference.signature import blank
@@ -72,7 +72,7 @@ def events_of_file(
         else:
             refused.append(f"{given.where}: {given.value}")
     block = decoded(plan, values)
-    refused += [f"{places[row]}: {why.error}" for row, why in block.rejected.items()]
+    refused += [f"{places[row]}: {why.error}" for row, why in sorted(without_event(plan, block).items())]
     good = block.good.tolist()
     tensors, outputs, kept, faults = answered(plan, plan.executor, block.tensors, seconds) if good else ({}, {}, [], {})
     refused += [f"{places[good[row]]}: {why}" for row, why in faults.items()]

@@ -133,10 +133,11 @@ class BlockDecoder:
         """
         rejected: dict[int, Rejection] = {}
         parts: list[EventPart] = []
-        for part in self._parts(polled, rejected):
+        read, filtered = self._parts(polled, rejected)
+        for part in read:
             (table, rows), times = self._with_times(self._with_ids(part, rejected), polled.records.timestamps, rejected)
             parts.append(EventPart(table, rows, times))
-        return ReadEvents(parts, rejected)
+        return ReadEvents(parts, rejected, filtered)
 
     def block(self, polled: FetchedBatch, read: ReadEvents) -> DecodedBatch:
         """The last step: fill the tensors.
@@ -175,11 +176,15 @@ class BlockDecoder:
             tensors=events.tensors,
             features=events.features,
             rejected=dict(sorted(rejected.items())),
+            filtered=read.filtered,
             replaced=events.replaced,
         )
 
-    def _parts(self, polled: FetchedBatch, rejected: dict[int, Rejection]) -> list[Part]:
-        """Decode the values into parts, with the rows of their records. Adds records that can't be decoded to `rejected`."""
+    def _parts(self, polled: FetchedBatch, rejected: dict[int, Rejection]) -> tuple[list[Part], Ints]:
+        """Decode the values into parts, with the rows of their records. Adds records that can't be decoded to `rejected`.
+
+        Returns the rows of events that a filter leaves out, too.
+        """
         rows, values = _without_tombstones(polled.records.values)
         if polled.rejection:
             rejected |= dict.fromkeys(rows.tolist(), polled.rejection)
@@ -193,7 +198,7 @@ class BlockDecoder:
             row: Rejection(bad.reason, bad.error + advice(bad.error, self._fields.event_time))
             for row, bad in zip(of_bad, decoded.bad, strict=True)
         }
-        return [Part(part.table, rows[part.rows]) for part in decoded.parts]
+        return [Part(part.table, rows[part.rows]) for part in decoded.parts], rows[decoded.filtered]
 
     def _events(self, part: EventPart, rejected: dict[int, Rejection]) -> _Events:
         """Fill the tensors of a part. Adds the events that don't fit the model to `rejected`."""

@@ -1,7 +1,7 @@
 """The events of decoded records, and the step that adds features of a store to them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ class ReadEvents:
 
     parts: Sequence[EventPart]  # at least one
     rejected: Mapping[int, Rejection]  # by row of the poll
+    filtered: Ints  # the rows of events that a filter leaves out, ascending
     reports: "Sequence[LookupReport]" = ()
 
 
@@ -53,7 +54,7 @@ def with_features(read: ReadEvents, lookups: "Sequence[Lookup]") -> ReadEvents:
             }
             part = _without(part._replace(table=joined.table), list(joined.wrong))
         parts.append(part)
-    return ReadEvents(parts, rejected, reports)
+    return replace(read, parts=parts, rejected=rejected, reports=reports)
 
 
 def _without(part: EventPart, wrong: Sequence[int]) -> EventPart:

@@ -31,6 +31,7 @@ _TIMESTAMPS: dict[str, TimeFormat] = {
 }
 _ID_TYPES = ("int32", "int64", "float32", "float64", "boolean", "string", "mixed")
 _KEY_TYPES = ("int32", "int64", "boolean", "string", "mixed")
+_OF_ONE_VALUE: tuple[Loc, ...] = (("input", "key"), ("input", "filter"))  # options that name no lists
 _LABEL_TYPES = ("int32", "int64", "float32", "float64", "boolean")
 _COST_TYPES = ("int32", "int64", "float32", "float64", "string")  # and lists of these
 
@@ -57,6 +58,7 @@ def check_event_fields(pipeline: Pipeline, schema: Schema | None) -> None:
         (("input", "event_id"), pipeline.input.event_id),
         (("input", "event_time"), pipeline.input.event_time),
         (("input", "key"), pipeline.input.key),
+        *((("input", "filter"), condition.field) for condition in pipeline.input.filter),
         (("batch", "cost"), pipeline.batch.cost),
         *((included_at(pipeline, field), field) for field in pipeline.output.include),
         *((("rollout", "override_fields", at), field) for at, field in enumerate(override_fields(pipeline))),
@@ -67,9 +69,9 @@ def check_event_fields(pipeline: Pipeline, schema: Schema | None) -> None:
     for option, field in named:
         with problems:
             _check(pipeline, schema, option, field)
-            if option == ("input", "key") and field is not None and Every.ITEM in parse_path(field).steps:
+            if option in _OF_ONE_VALUE and field is not None and Every.ITEM in parse_path(field).steps:
                 raise PlanError(
-                    f"{pipeline.at('input', 'key')}: expected a path to one value, found `{field}`. Name an item, such as "
+                    f"{pipeline.at(*option)}: expected a path to one value, found `{field}`. Name an item, such as "
                     f"`[0]`, in place of `[]`."
                 )
     problems.raise_all()

@@ -70,6 +70,8 @@ REASONS = (
     *("crashed", "expired", "internal_error"),
 )
 """Why an event becomes a dead letter."""
+FILTERED = "filtered"
+"""Why an event is skipped that `input.filter` leaves out."""
 
 
 RECORDS_READ = Metric("millstream_records_read_total", "counter", "Records read from the input topics.", ("topic",))
@@ -137,7 +139,7 @@ DEAD_LETTERS = Metric(
 SKIPPED = Metric(
     "millstream_skipped_events_total",
     "counter",
-    "Events refused of which nothing was written (`on_error`).",
+    "Events of which nothing was written: filtered (`input.filter` leaves them out), expired (`on_error.skip`).",
     ("reason",),
 )
 REVOKED_DROPPED = Metric(
@@ -349,7 +351,7 @@ class Metrics:
                 self._child(metric, ())
         for reason in REASONS:
             self._child(DEAD_LETTERS, (reason,))
-        for reason in ("expired", "no_model"):
+        for reason in ("expired", FILTERED):
             self._child(SKIPPED, (reason,))
         for stage in ("decode", "infer", "encode"):
             self._child(INTERNAL_ERRORS, (stage,))

@@ -20,8 +20,10 @@ from millstream.consumers.events import (
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import (
     END_TO_END,
+    FILTERED,
     PREDICTIONS,
     REVOKED_DROPPED,
+    SKIPPED,
     STAGE_SECONDS,
     TOMBSTONES,
     Metrics,
@@ -271,16 +273,20 @@ class Sink:
         self._metrics.observe_many(END_TO_END, np.maximum(readable - stamps / 1000, 0.0)[stamps >= 0])
 
     def _ends_of(self, part: BatchSlice, ours: set[Partition] | None) -> NextOffsets:
-        """How far each partition is done with this part. Also counts its tombstones, and its records of lost partitions."""
+        """How far each partition is done with this part. Also counts records without a result, and those of lost partitions."""
         block = part.block
         ends = {p: (block.epochs[p], end) for p, end in part.next_offsets().items() if ours is None or p in ours}
         covered = part.stop - part.start
         stale = 0 if ours is None else covered - int(block.is_of(ours)[part.start : part.stop].sum())
         if stale:
             self._metrics.count(REVOKED_DROPPED, stale)
-        tombstones = covered - (part.last - part.first) - len(part.rejected())
+        filtered = part.filtered()
+        tombstones = covered - (part.last - part.first) - len(part.rejected()) - len(filtered)
         if tombstones and not stale:
             self._counts.add(TOMBSTONES, tombstones)
+        if len(filtered):
+            mine = len(filtered) if ours is None else int(block.is_of(ours)[filtered].sum())
+            self._counts.add(SKIPPED, mine, FILTERED)
         return ends
 
     def _until_refused(

@@ -28,7 +28,8 @@ MIN_UTILISATION = 0.1  # with a lower utilisation, a worker's rate isn't measure
 SMOOTHING_FACTOR = 0.3  # weight of a new measurement in the estimate
 # The estimate is used only after this many seconds with waiting events: the first measurement alone may be far off.
 MIN_MEASURED_SECONDS = 2.0
-DONE = (m.PREDICTIONS.name, m.DEAD_LETTERS.name, m.TOMBSTONES.name)  # together, they count the finished records
+# Together, they count the finished records.
+DONE = (m.PREDICTIONS.name, m.DEAD_LETTERS.name, m.SKIPPED.name, m.TOMBSTONES.name)
 SUM = f"{m.STAGE_SECONDS.name}_sum"
 
 Samples = Mapping[tuple[str, str], float]

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from millstream.consumers.events import DecodedBatch, FetchedBatch, Rejection
 from millstream.consumers.execute.bisecting import BisectingExecutor
+from millstream.consumers.observability.metrics import FILTERED
 from millstream.consumers.records import Records
 from millstream.consumers.resilience.limited_retry import LimitedRetry
 from millstream.consumers.worker.plan import Plan
@@ -66,7 +67,7 @@ def answers(
         return
     block = retry.call(lambda: decoded(plan, values))
     note(block.replaced)
-    known: dict[int, Answer] = {row: Answer(None, rejection=why) for row, why in block.rejected.items()}
+    known: dict[int, Answer] = {row: Answer(None, rejection=why) for row, why in without_event(plan, block).items()}
     most = plan.executor.max_events
     starts = iter(range(0, len(block.good), most))
     for row in range(len(values)):
@@ -100,6 +101,13 @@ def _fetched(values: Sequence[bytes], topic: str) -> FetchedBatch:
         sizes=packed.lengths,
     )
     return FetchedBatch(records, {}, time.monotonic(), now)
+
+
+def without_event(plan: Plan, block: DecodedBatch) -> dict[int, Rejection]:
+    """Why values of a block do not reach the model, by their row: they are rejected, or left out by `input.filter`."""
+    conditions = " and ".join(f"`{condition.text}`" for condition in plan.pipeline.input.filter)
+    filtered = Rejection(FILTERED, f"the event is for other pipelines: input.filter is {conditions}")
+    return {**block.rejected, **dict.fromkeys(block.filtered.tolist(), filtered)}
 
 
 def _predicted(plan: Plan, block: DecodedBatch, start: int, stop: int, retry: LimitedRetry) -> dict[int, Answer]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from millstream.consumers.batch.batcher import Limits
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
+from millstream.consumers.decode.event_filter import filtered_decoder
 from millstream.consumers.decode.lookups import columns_of_lookups, included_ages, open_lookups
 from millstream.consumers.decode.named_fields import (
     check_columns,
@@ -103,7 +104,7 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False, models: PipelineMo
     paths = PathTypes(pipeline, reader, [model])
     paths.add_options(versions)
     include = [] if dedicated else paths.include()  # workers for dedicated shadows write no predictions
-    decoder = _decoder(pipeline, store, paths, versions)
+    decoder = filtered_decoder(pipeline, _decoder(pipeline, store, paths, versions), store, reader)
     lookups = open_lookups(pipeline, versions)
     of_lookups = columns_of_lookups(lookups)
     check_columns(pipeline, reader, [model], decoder.columns, of_lookups)

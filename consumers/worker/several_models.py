@@ -163,8 +163,7 @@ class _Loading:
         else:
             entry = key_input(parsed.field, at, boolean=isinstance(first, bool))
         self._routing.setdefault(entry.tensor, entry)
-        constants = tuple(str(each).lower() if isinstance(each, bool) else each for each in parsed.constants)
-        return Condition(entry.tensor, parsed.operator, constants)  # type: ignore[arg-type]  # all texts, or all numbers
+        return Condition(entry.tensor, parsed.operator, parsed.compared)
 
     def _sources(self, sources: Mapping[str, OutputSource], *place: str) -> dict[str, Source]:
         return {

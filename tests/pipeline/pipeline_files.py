@@ -48,6 +48,7 @@ input:
   topics: [flights-departures, flights-replays]
   format: avro
   schema: flight-departure
+  filter: [kind == order, "version in [2, 3]"]
   event_id: id
   event_time: departed_at
   event_time_format: milliseconds

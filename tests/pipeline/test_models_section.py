@@ -81,8 +81,8 @@ def test_sources_of_an_ensemble(tmp_path: Path) -> None:
         ("n == '7'", ("n", "==", ("7",))),
     ],
 )
-def test_conditions(text: str, parsed: object) -> None:
-    assert parse_condition(text) == parsed
+def test_conditions(text: str, parsed: tuple[object, ...]) -> None:
+    assert parse_condition(text) == (*parsed, text)
 
 
 @pytest.mark.parametrize(
