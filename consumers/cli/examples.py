@@ -12,9 +12,13 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("millstream docs running", "read how to run workers"),
     ),
     "millstream init": (
-        ("millstream init my-pipeline", "the example: my-pipeline/pipeline.yaml and all that it needs"),
+        ("millstream init my-pipeline", "the example, with all that it needs"),
         ("millstream init orders --model model.onnx --sample events.jsonl", "a pipeline for your model and events"),
         ("millstream init orders --model model.onnx --sample-topic orders", "the same, with events of a topic"),
+        (
+            "millstream init orders --model m.onnx --sample-topic shop --filter 'type == order'",
+            "for one kind of events",
+        ),
     ),
     "millstream predict": (
         ("millstream predict my-pipeline events.jsonl", "features and outputs of each event"),

@@ -10,6 +10,7 @@ from shlex import quote
 
 from millstream.consumers.cli.new_folder import new_folder
 from millstream.consumers.cli.sample import Sample, of_file, of_topic
+from millstream.consumers.cli.sample_filter import conditions_of, passing
 from millstream.consumers.demo.example import example_folder
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.scaffold.deletions import without_deletions
@@ -17,6 +18,7 @@ from millstream.consumers.scaffold.guess import inputs_of
 from millstream.consumers.scaffold.guesses import FieldGuess, are_open, guesses
 from millstream.consumers.scaffold.imported_files import imported_beside, named_beside
 from millstream.consumers.scaffold.inspection import look_at
+from millstream.consumers.scaffold.kinds import hints
 from millstream.consumers.scaffold.model_file import ModelFile
 from millstream.consumers.scaffold.own_fields import event_id_of, event_time_of, why_no_event_id, why_no_event_time
 from millstream.consumers.scaffold.survey import survey
@@ -25,6 +27,7 @@ from millstream.consumers.scaffold.unused import unused
 from millstream.inference.executors.installed import BY_FILE
 from millstream.inference.mapping import PLACEHOLDER
 from millstream.inference.repository import CONFIG_FILE
+from millstream.pipeline.conditions import ParsedCondition
 from millstream.pipeline.printable import printable
 from millstream.schemas.file_kind import FileKind, file_kind, is_model
 from millstream.schemas.wording import counted
@@ -79,8 +82,9 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.sample is not None:
         _refuse_model_as_sample(args.model, args.sample)
+    conditions = conditions_of(args)
     sample = of_topic(args.sample_topic, args.limit) if args.sample_topic else of_file(args.sample, args.limit)
-    return _for_model(args.folder, look_at(args.model), sample, args.sample_topic)
+    return _for_model(args.folder, look_at(args.model), sample, args.sample_topic, conditions)
 
 
 def _refuse_model_as_sample(model: Path, sample: str) -> None:
@@ -110,10 +114,12 @@ def _example(folder: Path) -> int:
     return 0
 
 
-def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None) -> int:
+def _for_model(
+    folder: Path, model: ModelFile, sample: Sample, topic: str | None, conditions: tuple[ParsedCondition, ...]
+) -> int:
     allowed = [each if each.isascii() and (each.isalnum() or each in "._-") else "-" for each in folder.resolve().name]
     name = "".join(allowed)[:MAX_NAME]
-    events = sample.events
+    events = passing(sample.events, conditions)
     surveyed = without_deletions(events)
     found, count = survey(surveyed), len(surveyed)
     event_id, event_time = event_id_of(found, count), event_time_of(found, count)
@@ -131,15 +137,18 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
             (version / files[options["field"]]).write_text(entries, encoding="utf-8")
         if not (kept := (config := version / CONFIG_FILE).exists()):
             config.write_text(config_text(inputs, model.outputs, files), encoding="utf-8")
-        (folder / "pipeline.yaml").write_text(pipeline_text(name, topic, event_id, event_time, no_id), encoding="utf-8")
-        (folder / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events), encoding="utf-8")
+        (folder / "pipeline.yaml").write_text(
+            pipeline_text(name, topic, event_id, event_time, no_id, [each.text for each in conditions]),
+            encoding="utf-8",
+        )
+        (folder / "events.jsonl").write_text(
+            "".join(f"{json.dumps(event)}\n" for event in sample.events), encoding="utf-8"
+        )
         readme = GENERATED_README.format(name=name, count=_counted(sample), commands=commands)
         (folder / "README.md").write_text(readme, encoding="utf-8")
     print(f"{folder} holds a pipeline for {model.path}, guessed from {_counted(sample)}.\n")
-    if sample.skipped:
-        print(_of_skipped(sample, topic))
-    if deleted := len(events) - count:
-        print(_of_deletions(deleted))
+    for note in _notes(sample, topic, len(events), count):
+        print(note)
     print(f"Look at these guesses, in pipeline.yaml and in models/{name}/1/{CONFIG_FILE}:")
     if topic is None:
         print(f"- input.topics: {guessed_topic(name)}: {NO_TOPIC}")
@@ -151,6 +160,8 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
         print(f"- {guess}")
     own = [] if event_id is None else [event_id.options["field"]]  # not the event's time, which may be a feature, too
     used = [*own, *(one.options["field"] for entry in inputs for one in entry.fields)]
+    for hint in () if kept else hints(surveyed, found, used):
+        print(f"\n{printable(hint)}")
     if model.name == "model.py":
         print(_not_copied(model.path, version), end="")
     if not kept and (left := list(unused(found, used, count))):
@@ -160,6 +171,16 @@ def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None
     first = f" replace each {PLACEHOLDER} in models/{name}/1/{CONFIG_FILE}, then" if is_open else ""
     print(f"\nNext:{first}\n\ncd {quote(str(folder))}\n{commands}")
     return 0
+
+
+def _notes(sample: Sample, topic: str | None, passed: int, count: int) -> Iterator[str]:
+    """What was left out of the sample. `passed`: events that pass the filter; `count`: those that were looked at."""
+    if sample.skipped:
+        yield _of_skipped(sample, topic)
+    if passed < len(sample.events):
+        yield f"{passed:,} of these events pass the filter. The guesses are from them.\n"
+    if count < passed:
+        yield _of_deletions(passed - count)
 
 
 def _own_field(guess: FieldGuess | None, why_none: str) -> str:

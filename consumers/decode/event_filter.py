@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.consumers.errors import PlanError
-from millstream.consumers.problems import Problems
 from millstream.inference.casts import Cast
 from millstream.inference.combined.routing import Condition
 from millstream.inference.conversions import as_numbers
@@ -35,13 +34,33 @@ _NUMBER = Cast("any", "number")
 _TYPES = ("int32", "int64", "float32", "float64", "boolean", "string", "mixed")
 
 
+class Split(NamedTuple):
+    """Values that a filter has read."""
+
+    passed: Ints  # rows of the values that pass, ascending
+    others: Ints  # rows of those that don't, ascending
+    read: Decoded  # the fields of the conditions, and the values in which they can't be read
+
+
 class EventFilter(NamedTuple):
     """Conditions that must all hold for an event."""
 
     conditions: tuple[ParsedCondition, ...]
+    decoder: Decoder  # of the conditions' fields
 
-    def holds(self, table: Table) -> Mask:
-        """For each event, whether all conditions hold. `table`: has their fields."""
+    def split(self, values: Packed) -> Split:
+        """Read the fields, and tell for which values all conditions hold. Raises SchemaUnavailable, as decoders do."""
+        read = self.decoder.decode(values)
+        held = [(rows, self._holds(table)) for table, rows in read.parts]
+        passed, others = ([rows[mask == wanted] for rows, mask in held] for wanted in (True, False))
+        return Split(np.sort(np.concatenate(passed)), np.sort(np.concatenate(others)), read)
+
+    def examples(self, read: Decoded) -> str:
+        """Some of the values of the conditions' fields, in a sentence."""
+        table = read.table
+        return "; ".join(f"the events have in `{field}`: {_examples(table[field])}" for field in table.columns)
+
+    def _holds(self, table: Table) -> Mask:
         held: Mask = np.ones(len(table), np.bool_)
         for parsed in self.conditions:
             constants = parsed.compared
@@ -57,15 +76,13 @@ class EventFilter(NamedTuple):
 class FilteredDecoder:
     """A decoder of the events that pass a filter. Values that even the filter can't read stay bad records."""
 
-    def __init__(self, decoder: Decoder, event_filter: EventFilter, of_filter: Decoder) -> None:
+    def __init__(self, decoder: Decoder, event_filter: EventFilter) -> None:
         """Args:
         decoder: of the events that pass.
         event_filter: decides which these are.
-        of_filter: reads the fields of the conditions.
         """
         self._decoder = decoder
         self._filter = event_filter
-        self._of_filter = of_filter
         self._seen = 0  # events, until one passes
         self._is_plausible = False  # whether an event has passed, or the warning that none does is written
 
@@ -77,10 +94,7 @@ class FilteredDecoder:
     def decode(self, values: Sequence[bytes]) -> Decoded:
         """See Decoder."""
         packed = Packed.of(values)
-        read = self._of_filter.decode(packed)
-        held = [self._filter.holds(table) for table, _ in read.parts]
-        passed = _rows([rows[mask] for (_, rows), mask in zip(read.parts, held, strict=True)])
-        others = _rows([rows[~mask] for (_, rows), mask in zip(read.parts, held, strict=True)])
+        passed, others, read = self._filter.split(packed)
         self._doubt(read, len(passed), len(others))
         try:
             decoded = self._decoder.decode(packed if len(passed) == len(packed) else packed.take(passed))
@@ -97,11 +111,11 @@ class FilteredDecoder:
             return
         self._is_plausible = True
         log.warning(
-            "input.filter: none of the first %d events passes %s. %s. All are skipped. If that is wrong, stop the workers, "
+            "input.filter: none of the first %d events passes %s; %s. All are skipped. If that is wrong, stop the workers, "
             "correct the filter, and set the group's offsets back (`millstream docs filter`)",
             self._seen,
             self._filter,
-            "; ".join(f"They have in `{field}`: {_examples(read.table[field])}" for field in read.table.columns),
+            self._filter.examples(read),
         )
 
 
@@ -115,31 +129,32 @@ def filtered_decoder(pipeline: Pipeline, decoder: Decoder, store: SchemaStore, r
         reader: the schema of the events; None: JSON without one.
 
     Raises:
-        PlanError: no filter can be made of the fields: a line for each.
+        PlanError: no filter can be made of the fields.
     """
     conditions = pipeline.input.filter
     if not conditions:
         return decoder
-    place = pipeline.at("input", "filter")
-    types = {parsed.field: "mixed" for parsed in conditions}
     try:
-        of_filter = open_decoder(pipeline.input.format, store, reader, types)
-    except ContradictingPaths as error:
-        raise PlanError(f"{place}: {error}") from None
-    problems = Problems()
-    for field, found in of_filter.columns.items():
-        with problems:
-            if found not in _TYPES:
-                raise PlanError(
-                    f"{place}: expected a text, a number, or true or false, and field `{field}` of schema "
-                    f"`{pipeline.input.schema_name}` is {found}. Name another field."
-                )
-    problems.raise_all()
-    return FilteredDecoder(decoder, EventFilter(conditions), of_filter)
+        of_filter = open_decoder(pipeline.input.format, store, reader, types_of(conditions))
+        return FilteredDecoder(decoder, open_filter(conditions, of_filter))
+    except (ContradictingPaths, ValueError) as error:
+        raise PlanError(f"{pipeline.at('input', 'filter')}: {error}") from None
 
 
-def _rows(parts: Sequence[Ints]) -> Ints:
-    return np.sort(np.concatenate(parts))
+def open_filter(conditions: tuple[ParsedCondition, ...], decoder: Decoder) -> EventFilter:
+    """The filter, given the decoder of its fields. Raises ValueError: a field has no values that conditions compare."""
+    for field, found in decoder.columns.items():
+        if found not in _TYPES:
+            raise ValueError(
+                f"expected a field with a text, a number, or true or false, found `{field}`, which is {found}. Name another "
+                "field."
+            )
+    return EventFilter(conditions, decoder)
+
+
+def types_of(conditions: Sequence[ParsedCondition]) -> dict[str, str]:
+    """The fields of the conditions, with the type of each in JSON without a schema: it may differ between events."""
+    return dict.fromkeys((parsed.field for parsed in conditions), "mixed")
 
 
 def _texts(column: Column) -> npt.NDArray[np.object_]:

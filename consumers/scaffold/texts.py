@@ -20,7 +20,12 @@ def guessed_topic(name: str) -> str:
 
 
 def pipeline_text(
-    name: str, topic: str | None, event_id: FieldGuess | None, event_time: FieldGuess | None, why_no_id: str
+    name: str,
+    topic: str | None,
+    event_id: FieldGuess | None,
+    event_time: FieldGuess | None,
+    why_no_id: str,
+    conditions: Sequence[str] = (),
 ) -> str:
     """The pipeline file for JSON events.
 
@@ -30,6 +35,7 @@ def pipeline_text(
         event_id: the field that names an event; None: there is none.
         event_time: the field with its time; None: there is none.
         why_no_id: why there is no `event_id`, if there is none.
+        conditions: of the filter.
     """
     guess = "" if topic else f"   # GUESS: {NO_TOPIC}"
     lines = [
@@ -41,6 +47,7 @@ def pipeline_text(
         "input:",
         f"  topics: [{_yaml(topic or guessed_topic(name))}]{guess}",
         "  format: json",
+        *([f"  filter: {_yaml(list(conditions))}"] if conditions else []),
         *_own_fields(event_id, event_time, why_no_id),
         "  # key: FIELD   # `millstream produce` keys records by this field (millstream docs pipeline)",
         "",

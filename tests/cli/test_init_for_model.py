@@ -1793,3 +1793,76 @@ def test_envelopes_give_their_content_first(tmp_path: Path) -> None:
         assert f"{inside}hum" in fields
         assert "schema." not in fields
         assert "before." not in fields
+
+
+def mixed(folder: Path) -> Path:
+    """Orders, views and refunds: only orders have the model's fields."""
+    events: list[dict[str, Any]] = []
+    for number in range(10):
+        events.append({"type": "order placed", "id": f"o{number}", "amount": 1.5 + number, "at": number})
+        events.append({"type": "view", "url": "/", "at": "yesterday"})
+        events.append({"type": "refund", "id": f"o{number}", "total": "1.5"})
+    file = folder / "mixed.jsonl"
+    file.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    return file
+
+
+def test_init_tells_kinds_of_events_and_guesses_from_those_that_pass_the_filter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = model(tmp_path / "m.onnx", [("amount", TensorProto.FLOAT, [1])])
+    sample = ["--model", str(made), "--sample", str(mixed(tmp_path))]
+    assert cli.run(["init", str(tmp_path / "all"), *sample]) == 0
+    told = capsys.readouterr().out
+    hint = """type is "order placed" in 10, view in 10, refund in 10 of 30 events"""
+    assert f"The events seem to be of several kinds: {hint}" in told
+    condition = 'type == "order placed"'
+    assert f"--filter '{condition}'" in told
+    assert cli.run(["init", str(tmp_path / "orders"), *sample, "--filter", condition]) == 0
+    told = capsys.readouterr().out
+    assert "10 of these events pass the filter." in told
+    assert "of several kinds" not in told
+    pipeline = load_pipeline(tmp_path / "orders" / "pipeline.yaml", {})
+    assert [each.text for each in pipeline.input.filter] == [condition]
+    assert pipeline.input.event_id == "id"
+    assert cli.run(["predict", str(tmp_path / "orders"), str(tmp_path / "orders" / "events.jsonl"), "--json"]) in (0, 1)
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each.get("reason") for each in found] == [None, "filtered", "filtered"] * 10
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("type = view", "expected a condition such as"),
+        (
+            "type == click",
+            "--filter: expected events that pass `type == click`, found none: the events have in `type`: 'order",
+        ),
+        ("a..b == view", "expected a name, found '.b'"),
+        ("type[] == view", "--filter: expected a field with a text, a number, or true or false, found `type[]`"),
+    ],
+)
+def test_wrong_filters_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], condition: str, said: str) -> None:
+    made = model(tmp_path / "m.onnx", [("amount", TensorProto.FLOAT, [1])])
+    command = ["init", str(tmp_path / "new"), "--model", str(made), "--sample", str(mixed(tmp_path))]
+    assert exit_code([*command, "--filter", condition]) != 0
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def exit_code(command: Sequence[str]) -> int | str | None:
+    try:
+        return cli.run(command)
+    except SystemExit as ended:
+        return ended.code
+
+
+def test_init_tells_of_a_field_under_two_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = model(tmp_path / "m.onnx", [("amount", TensorProto.FLOAT, [1])])
+    events = [{"amount" if number % 3 else "price": 1.5 * number, "n": number} for number in range(9)]
+    (tmp_path / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    sample = ["--model", str(made), "--sample", str(tmp_path / "events.jsonl")]
+    assert cli.run(["init", str(tmp_path / "new"), *sample]) == 0
+    told = capsys.readouterr().out
+    assert "6 of 9 events have amount, and the other 3 have price in its place." in told
+    assert "write {field: amount, fallback: price}" in told

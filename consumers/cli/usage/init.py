@@ -23,5 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     sample.add_argument("--sample-topic", metavar="TOPIC", help="the topic of your events, which are JSON")
     parser.add_argument(
+        "--filter",
+        metavar="CONDITION",
+        action="append",
+        default=[],
+        help="of a sample with several kinds of events, take those for which this holds, such as 'type == order_placed'; becomes "
+        "input.filter; may be repeated",
+    )
+    parser.add_argument(
         "--limit", type=positive, default=SAMPLE_SIZE, metavar="N", help="events to look at (default: %(default)s)"
     )

@@ -67,7 +67,7 @@ def number(kind: Any) -> float | None:
 
 
 def filtered(inner: Decoder, of_filter: Decoder, *conditions: str) -> FilteredDecoder:
-    return FilteredDecoder(inner, EventFilter(tuple(map(parse_condition, conditions))), of_filter)
+    return FilteredDecoder(inner, EventFilter(tuple(map(parse_condition, conditions)), of_filter))
 
 
 def in_json(*conditions: str, paths: Sequence[str] = ("kind",)) -> FilteredDecoder:
@@ -172,7 +172,7 @@ def test_filter_that_no_event_passes_warns_once(caplog: pytest.LogCaptureFixture
         decoder.decode([b'{"kind": "order"}'] * (MANY // 2) + [b"{}"])
     [said] = [record.getMessage() for record in caplog.records]
     assert "none of the first" in said
-    assert "passes `kind == odrer`. They have in `kind`: 'order', nothing." in said
+    assert "passes `kind == odrer`; the events have in `kind`: 'order', nothing." in said
 
 
 def test_filter_that_an_event_passes_does_not_warn(caplog: pytest.LogCaptureFixture) -> None:
@@ -246,5 +246,5 @@ def test_field_that_the_schema_lacks_or_that_is_no_value_is_told(tmp_path: Path)
     kinds = {"name": "kind", "type": {"type": "array", "items": "string"}, "default": []}
     changed = json.loads(schema.read_text())
     schema.write_text(json.dumps(changed | {"fields": [*changed["fields"], kinds]}))
-    with pytest.raises(PlanError, match="field `kind` of schema `number-event` is list"):
+    with pytest.raises(PlanError, match="found `kind`, which is list"):
         make_plan(load_pipeline(service.file, {}))

@@ -1,0 +1,104 @@
+"""Finds out whether sample events are of several kinds, and whether a field has two names in them. Pure."""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import takewhile
+from shlex import quote
+from typing import Any
+
+from millstream.consumers.scaffold.own_fields import last_name
+from millstream.consumers.scaffold.survey import Found
+from millstream.consumers.scaffold.texts import entry_text
+from millstream.schemas.paths import Every, parse_path, value_at
+from millstream.schemas.wording import first_of
+from millstream.schemas.written_numbers import number_of
+
+MAX_KINDS = 20  # different values of a field that tells kinds of events apart
+MAX_NAMED = 4  # values that the hint names
+_NAMES = ("type", "kind", "event", "name", "action", "operation", "table")  # of such a field, or the ends of its name
+
+_PLAIN = re.compile(r"[\w.:/-]+")
+
+Events = Sequence[Mapping[str, Any]]
+
+
+def hints(events: Events, found: Mapping[str, Found], used: Collection[str]) -> Iterator[str]:
+    """Sentences about fields that only some events have, if that follows from another field.
+
+    Args:
+        events: that were looked at.
+        found: what they have at each path.
+        used: paths of the fields that fill the model's inputs, or are the events' ID.
+    """
+    if kinds := _of_kinds(events, found, used):
+        yield kinds
+    else:
+        yield from _of_names(events, found, used)
+
+
+def _of_kinds(events: Events, found: Mapping[str, Found], used: Collection[str]) -> str:
+    """That the events are of several kinds, of which only some have a used field; empty: they don't seem to be."""
+    having = [_having(events, path) for path in used]
+    tells = [one for one in found.values() if one.events == len(events) and _may_tell(one)]
+    for one in sorted(tells, key=lambda one: one.path.count(".")):
+        kinds = _values_at(events, one.path)
+        fields = Counter[str]()  # of each kind: how many used fields its events have
+        for has in having:
+            own = {kind for kind, there in zip(kinds, has, strict=True) if there}
+            others = {kind for kind, there in zip(kinds, has, strict=True) if not there}
+            if others and not own & others:
+                fields.update(own)
+        if fields:
+            return _hint(one, max(fields, key=lambda kind: (fields[kind], one.distinct[kind])), len(events))
+    return ""
+
+
+def _of_names(events: Events, found: Mapping[str, Found], used: Collection[str]) -> Iterator[str]:
+    """A sentence for each used field in whose place other events have another one."""
+    for path in used:
+        having = _having(events, path)
+        if path not in found or all(having) or not any(having):
+            continue
+        for other in found.values():
+            is_alike = other.kind == found[path].kind or (other.is_numeric and found[path].is_numeric)
+            if other.path not in used and is_alike and _having(events, other.path) == [not has for has in having]:
+                yield (
+                    f"{sum(having)} of {len(events)} events have {path}, and the other {len(events) - sum(having)} have "
+                    f"{other.path} in its place. If both are one field under two names, write "
+                    f"{entry_text({'field': path, 'fallback': other.path})}"
+                )
+
+
+def _may_tell(one: Found) -> bool:
+    is_called_so = last_name(one.path).lower().endswith(_NAMES)
+    is_text = {*one.kinds} == {"text"} and not any('"' in text for text in one.distinct)
+    return is_called_so and is_text and not one.is_list and 1 < len(one.distinct) <= MAX_KINDS
+
+
+def _hint(one: Found, kind: str, events: int) -> str:
+    counted = first_of([f"{_written(kind)} in {count}" for kind, count in one.distinct.most_common()], MAX_NAMED)
+    condition = f"{one.path} == {_written(kind)}"
+    return (
+        f"The events seem to be of several kinds: {one.path} is {counted} of {events} events, and fields that fill inputs are "
+        "only in some of these kinds. If the model is for one kind, create the folder anew with a filter, such as "
+        f"--filter {quote(condition)}: it leaves out the others (`millstream docs filter`)."
+    )
+
+
+def _written(kind: str) -> str:
+    """A text as a condition has it."""
+    is_plain = _PLAIN.fullmatch(kind) and number_of(kind) is None and kind not in {"true", "false"}
+    return kind if is_plain else f'"{kind}"'
+
+
+def _having(events: Events, path: str) -> list[bool]:
+    """For each event, whether it has a value at the path that isn't null."""
+    return [value is not None for value in _values_at(events, path)]
+
+
+def _values_at(events: Events, path: str) -> list[Any]:
+    steps = [
+        *takewhile(lambda step: step is not Every.ITEM, parse_path(path).steps)
+    ]  # a list tells as much as its items
+    return [value_at(event, steps) for event in events]
