@@ -10,6 +10,7 @@ from typing import Any
 from millstream.consumers.cli.completed import FILES, PIPELINE_FILES
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("text", "json")
 
 
 def add_pipeline(parser: argparse.ArgumentParser) -> None:
@@ -70,13 +71,19 @@ def _add_format(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_log_level(parser: argparse.ArgumentParser, default: str = "info") -> None:
-    """Add the option for the log lines to print."""
+def add_log_options(parser: argparse.ArgumentParser, level: str = "info") -> None:
+    """Add the options for the log lines to print, and for their format. `level`: the default."""
     parser.add_argument(
         "--log-level",
-        default=default,
+        default=level,
         choices=LOG_LEVELS,
         help="print log lines of this level and of those that are more severe (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--log-format",
+        default="text",
+        choices=LOG_FORMATS,
+        help="text (default), or json: one JSON object per line, for programs that collect logs",
     )
 
 

@@ -3,9 +3,10 @@
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import ClassVar
 
 SUPERVISED = ("work", "run")
 """Commands that a supervisor stops and restarts. If a restart can't help, they end with the exit code `NEEDS_CHANGE`."""
@@ -16,6 +17,9 @@ class EndAtOnce:
 
     An exception would not do: raised in the middle of an import, or while Python ends, it becomes another error or a traceback.
     """
+
+    written: ClassVar[Callable[[str], str]] = str
+    """Returns what to write for the line: the line itself, or a JSON object."""
 
     def __init__(self, line: str, code: int) -> None:
         """Args:
@@ -28,7 +32,10 @@ class EndAtOnce:
     def __call__(self, _number: int, _frame: FrameType | None) -> None:
         """End the process."""
         with suppress(OSError):  # nobody reads standard error any more
-            os.write(2, self._line.encode())  # `print` is no choice: the signal may have interrupted one
+            if self._line:
+                os.write(
+                    2, f"{EndAtOnce.written(self._line)}\n".encode()
+                )  # `print` is no choice: the signal may have interrupted one
         os._exit(self._code)
 
     def take(self, *numbers: signal.Signals) -> None:
@@ -51,10 +58,10 @@ def end_early(arguments: Sequence[str]) -> None:
     script would go on without the predictions.
     """
     if command_of(arguments) in SUPERVISED:
-        end = EndAtOnce("interrupted before it was ready; nothing was read\n", int("--until-idle" in arguments))
+        end = EndAtOnce("interrupted before it was ready; nothing was read", int("--until-idle" in arguments))
         end.take(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     else:
-        EndAtOnce("interrupted\n", 1).take(signal.SIGINT)
+        EndAtOnce("interrupted", 1).take(signal.SIGINT)
 
 
 def raise_on_ctrl_c() -> None:
@@ -87,7 +94,7 @@ def _end_on_ctrl_c(reading: int) -> None:
     """End the process if the number of Ctrl-C's signal comes out of this pipe; return when it is closed."""
     while numbers := os.read(reading, 64):
         if signal.SIGINT in numbers:
-            EndAtOnce("interrupted\n", 1)(signal.SIGINT, None)
+            EndAtOnce("interrupted", 1)(signal.SIGINT, None)
 
 
 def end_late(code: int) -> None:

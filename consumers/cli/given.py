@@ -7,6 +7,7 @@ from pathlib import Path
 
 from millstream.consumers.cli.parser import meant
 from millstream.consumers.errors import WorkerError
+from millstream.consumers.observability.json_log import note
 from millstream.pipeline.errors import PipelineError, Problem
 from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.pipeline import Pipeline
@@ -20,10 +21,13 @@ def read_pipeline(args: argparse.Namespace) -> Pipeline:
     """Load the pipeline file of the command line; if it names a folder, its file `pipeline.yaml`."""
     path = _pipeline_file(args.pipeline)
     try:
-        return load_pipeline(path, os.environ)
+        pipeline = load_pipeline(path, os.environ)
     except PipelineError:
         if not _are_swapped(path, getattr(args, "file", None)):
             raise
+    else:
+        note(pipeline=pipeline.name)
+        return pipeline
     found = file_kind(path) or "another file"
     said = (
         f"expected a pipeline file, found {found}. `{args.file}`, in place of the events, is a pipeline. Name it first."

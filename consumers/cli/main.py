@@ -16,7 +16,9 @@ from typing import Any
 
 from millstream.consumers.cli.early_signals import SUPERVISED, command_of, raise_on_ctrl_c
 from millstream.consumers.cli.extras import needs_comparison
+from millstream.consumers.cli.log_lines import log_as_json
 from millstream.consumers.cli.parser import Parser, meant
+from millstream.consumers.cli.say import say
 from millstream.consumers.errors import (
     NEEDS_CHANGE,
     EventRefused,
@@ -83,7 +85,7 @@ def run(arguments: Sequence[str]) -> int:
             return _tell_short(arguments, error)
         if error.errno not in _FULL:
             raise
-        print(f"The output, or a file, can't be written: {error.strerror}. Make room, and try again.", file=sys.stderr)
+        say(f"The output, or a file, can't be written: {error.strerror}. Make room, and try again.", logging.ERROR)
         _drop_output()
         return FAILED
 
@@ -92,11 +94,11 @@ def _tell_short(arguments: Sequence[str], error: Exception) -> int:
     """Say that memory is short; returns the exit code. What a worker that runs was doing, it tells itself."""
     name = command_of(arguments)
     kept = " Nothing is lost: the events since the last commit are read again." if name in SUPERVISED else ""
-    print(
+    say(
         f"Memory ran short while `millstream {name}` ran ({str(error) or type(error).__name__}), so it ends.{kept} Give it more "
         f"memory (`ulimit -v`, or the limit of its container). If that is not to be had, lower `batch.max_events` and "
         f"`limits.in_flight_bytes` in the pipeline file, or give a command that reads events fewer of them at a time.",
-        file=sys.stderr,
+        logging.ERROR,
     )
     return FAILED
 
@@ -109,10 +111,12 @@ def _answer(arguments: Sequence[str]) -> int:
     except SystemExit:
         sys.stdout.flush()  # of `--help` and `--version`
         raise
+    if getattr(args, "log_format", "text") == "json":
+        log_as_json(getattr(args, "instance_id", None))
     try:
         choose_native(os.environ)
     except ValueError as error:
-        print(error, file=sys.stderr)
+        say(str(error), logging.ERROR)
         return WRONG_USE
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -123,10 +127,10 @@ def _answer(arguments: Sequence[str]) -> int:
         code: int = args.run(args)
         _flush(needed=name not in SUPERVISED)
     except (WorkerError, InferenceError, PipelineError, SchemaError, TopicsError) as error:
-        print(_with_pipeline(str(error), args), file=sys.stderr)
+        say(_with_pipeline(str(error), args), logging.ERROR)
         return NEEDS_CHANGE if name in SUPERVISED and _needs_change(error) else FAILED
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        say("interrupted")
         return FAILED
     return code
 

@@ -1,9 +1,9 @@
 """What the commands that write a page have in common."""
 
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from millstream.consumers.cli.say import say
 from millstream.consumers.errors import WorkerError
 from millstream.pipeline.pipeline import Pipeline
 
@@ -45,4 +45,4 @@ def write_page(file: Path, text: str) -> None:
         file.write_text(text, encoding="utf-8", errors="replace")  # a text from JSON may have half of a character
     except OSError as error:
         raise WorkerError(f"{file} can't be written: {error.strerror}. Name another file.") from None
-    print(f"{file} written", file=sys.stderr)
+    say(f"{file} written")

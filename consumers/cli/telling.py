@@ -8,6 +8,7 @@ from collections.abc import Callable
 from millstream.consumers.cli.extras import needs_comparison
 from millstream.consumers.cli.say import say
 from millstream.consumers.errors import WorkerError
+from millstream.consumers.observability.json_log import json_formatter
 from millstream.consumers.replay.folder import About
 from millstream.consumers.replay.row_sink import RowSink
 
@@ -29,7 +30,7 @@ class Telling:
     def __init__(self, about: About | None = None) -> None:
         """`about`: the replay, if the command runs one."""
         self._about = about
-        self._terminal = sys.stderr.isatty()
+        self._terminal = sys.stderr.isatty() and json_formatter() is None
         self._began = self._told = self._first = time.monotonic()
         self._reading = ""  # how much of a topic is read, if one is
         self._what = ""  # is read

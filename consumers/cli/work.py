@@ -20,6 +20,7 @@ from millstream.consumers.cli.log_lines import log_to_stderr
 from millstream.consumers.errors import ClusterChanged, WorkerError
 from millstream.consumers.observability.broker_watch import QUIET_TIMEOUT, BrokerWatch
 from millstream.consumers.observability.health import Health, HealthServer
+from millstream.consumers.observability.json_log import note
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.observability.totals import Totals
 from millstream.consumers.resilience.retry import Retry
@@ -101,6 +102,7 @@ def run(args: argparse.Namespace) -> int:
                 log.warning("%s", why_left_out(pipeline, shadow))
         refuse_foreign_group(pipeline.client_config(), pipeline, group_of(plan))
         instance_id = take_instance_id(args.instance_id, group=group_of(plan), bootstrap=pipeline.kafka.bootstrap)
+        note(instance=instance_id.short_name)
         with live(health, pipeline.limits.batch_timeout):  # it runs the model once
             worker = build_worker(
                 plan,

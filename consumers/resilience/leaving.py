@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from millstream.consumers.observability.json_log import message_line
+
 EXIT_TIMEOUT = 10.0  # seconds that Python may wait for threads before the process ends without them
 
 
@@ -40,11 +42,11 @@ def _waited_for() -> list[str]:
 def _end_late(code: int) -> None:
     time.sleep(EXIT_TIMEOUT)
     named = ", ".join(_waited_for()) or "none"
-    print(
+    said = (
         f"Python has not ended for {EXIT_TIMEOUT:g} s. Threads that it waits for: {named}. The process ends without them. If a "
-        f"model started them, write daemon=True there, or end them in its close().",
-        file=sys.stderr,
+        f"model started them, write daemon=True there, or end them in its close()."
     )
+    print(message_line(said, logging.ERROR), file=sys.stderr)
     _end(code)
 
 

@@ -15,6 +15,7 @@ from typing import Self
 from prometheus_client.parser import text_string_to_metric_families
 
 from millstream.consumers.errors import WorkerError
+from millstream.consumers.observability.json_log import as_text
 from millstream.topics.local.child import bound
 
 # -P: don't put the working folder on the import path, because it may contain packages of any name.
@@ -146,13 +147,13 @@ class CommandProcess:
         """Read the log to its end. The command has no other output."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            text = line.rstrip("\n")
-            self._last.append(text)
+            text = as_text(line.rstrip("\n"))
+            self._last.extend(text.split("\n"))
             if self._port is None:
                 self._port = reported_port(text)
             self.was_ready = self.was_ready or text.endswith(_READY)
             self.told_totals = self.told_totals or _TOTALS in text
-            self._log(text)
+            self._log(line.rstrip("\n"))
 
     def __enter__(self) -> Self:
         return self

@@ -1,14 +1,17 @@
 """Runs a pipeline on one machine: as many workers as the load needs, under a supervisor, with one port for all metrics."""
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 
 from millstream.consumers.errors import WorkersStopped
 from millstream.consumers.observability.health import Health, HealthServer
+from millstream.consumers.observability.json_log import as_text
 from millstream.consumers.observability.lag_metrics import LagCollector, LagLook, LagWatch, reader_of
 from millstream.consumers.observability.totals import Totals, total
 from millstream.consumers.supervision.autoscaler import Autoscaler, Fleet, Status
@@ -40,7 +43,7 @@ class LocalRun:
         *,
         environ: Mapping[str, str],
         instance_id_prefix: str,
-        debug: bool = False,
+        log_options: Sequence[str] = (),
     ) -> None:
         """Args:
         pipeline: the pipeline to run.
@@ -48,7 +51,7 @@ class LocalRun:
         screen: shows what happens.
         environ: the environment variables that the pipeline file may name.
         instance_id_prefix: the workers' instance IDs are this prefix and a number.
-        debug: whether the workers log at the level debug, not info.
+        log_options: the workers' options for their log.
         """
         self._pipeline = pipeline
         self._policy = policy
@@ -65,14 +68,17 @@ class LocalRun:
 
         def start(number: int) -> CommandProcess:
             instance_id = ("--instance-id", f"{instance_id_prefix}-{number}")  # a restarted worker keeps it
-            level = ("--log-level", "debug") if debug else ()
             self._started += 1
             if (changed := change.said(number)) is not None:
                 screen.say(changed)
-            return CommandProcess("work", pipeline.path, *instance_id, *level, log=lambda line: self._log(number, line))
+            return CommandProcess(
+                "work", pipeline.path, *instance_id, *log_options, log=lambda line: self._log(number, line)
+            )
 
         drain = pipeline.limits.drain_timeout + EXIT_TIMEOUT
-        self._supervisor = Supervisor(start, misread=change.may_be_half_saved, drain_timeout=drain, say=screen.say)
+        self._supervisor = Supervisor(
+            start, misread=change.may_be_half_saved, drain_timeout=drain, say=partial(screen.say, level=logging.WARNING)
+        )
 
     def stop(self, how: str) -> None:
         """Drain all workers and end. A signal handler may call this. `how`: what the user did, such as Ctrl-C."""
@@ -120,9 +126,13 @@ class LocalRun:
             watch.close()
             if server is not None:
                 server.close()
-        self._screen.say("all workers drained" if drained else "ended; not all workers finished their events in flight")
+        if drained:
+            self._screen.say("all workers drained")
+        else:
+            self._screen.say("ended; not all workers finished their events in flight", logging.WARNING)
         if broken:
-            self._screen.say(f"{counted(broken, 'worker')} had ended by an error before, which the lines above tell")
+            said = f"{counted(broken, 'worker')} had ended by an error before, which the lines above tell"
+            self._screen.say(said, logging.WARNING)
         return drained and not broken
 
     def _loop(self, health: "RunHealth") -> None:
@@ -177,7 +187,7 @@ class LocalRun:
         return "; ".join(f"{' and '.join(workers)}: {said}" for said, workers in waiting.items())
 
     def _log(self, number: int, line: str) -> None:
-        if (totals := Totals.of_line(line)) is not None:
+        if (totals := Totals.of_line(as_text(line))) is not None:
             self._totals.append(totals)
         self._screen.log(number, line)
 

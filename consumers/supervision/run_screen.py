@@ -4,6 +4,7 @@ In a terminal, the status line stays at the bottom and is updated every second. 
 decision or what is known of the lag changes, when the workers fall behind or have caught up, and once a minute.
 """
 
+import logging
 import math
 import re
 import time
@@ -16,6 +17,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from millstream.consumers.observability.json_log import as_text
 from millstream.consumers.observability.lag_metrics import oldest_age
 from millstream.consumers.supervision.autoscaler import Status
 from millstream.schemas.wording import counted
@@ -51,22 +53,28 @@ class Screen:
             about := (self._are_behind(status), _about(status, problem))
         ) != self._shown or self._clock() - self._shown_at >= STATUS_INTERVAL:
             self._shown, self._shown_at = about, self._clock()
-            self._print(text)
+            self._print_status(text)
+
+    def _print_status(self, text: str) -> None:
+        self._print(text)
 
     def _are_behind(self, status: Status) -> bool:
         if status.lag is not None and (age := oldest_age(status.lag.lags)) is not None:
             self._behind = age >= (MIN_BACKLOG_SECONDS if self._behind else BEHIND_SECONDS)
         return self._behind
 
-    def say(self, sentence: str) -> None:
-        """Print a sentence about something that happened."""
+    def say(self, sentence: str, level: int = logging.INFO) -> None:  # noqa: ARG002
+        """Print a sentence about something that happened. `level`: how severe it is, which only JSON shows."""
         self._print(f"-- {sentence}")
 
     def log(self, number: int, line: str) -> None:
         """Print a line of a worker's log. A line without a level is also printed: it belongs to an error."""
-        level = _LEVEL.match(line)
+        level = _LEVEL.match(as_text(line))
         if level is None or level[1] in self._shown_levels:
-            self._print(f"[{number}] {line}")
+            self._print_log(number, line)
+
+    def _print_log(self, number: int, line: str) -> None:
+        self._print(f"[{number}] {line}")
 
     def end_line(self) -> None:
         """Remove the status line for good. It would be out of date from now on, and would be drawn again below each sentence."""
@@ -77,7 +85,7 @@ class Screen:
 
     def _print(self, text: str) -> None:
         with _unwritten():
-            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self._console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def __enter__(self) -> Self:
         if self._live is not None:

@@ -27,6 +27,7 @@ class InstanceId:
             InstanceIdTaken: another worker on this machine has it.
             WorkerError: other users can write to the folder of the locks, or the lock can't be taken.
         """
+        self.short_name = name  # as `--instance-id` gives it
         self.name = f"{group}-{name}"  # the worker's name in the group, and its transactional ID
         known_as = hashlib.sha256(f"{bootstrap} {self.name}".encode()).hexdigest()[:24]
         try:

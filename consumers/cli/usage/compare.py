@@ -2,7 +2,7 @@
 
 import argparse
 
-from millstream.consumers.cli.arguments import add_json, add_log_level, add_metrics_port, add_pipeline
+from millstream.consumers.cli.arguments import add_json, add_log_options, add_metrics_port, add_pipeline
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -11,4 +11,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--show", action="store_true", help="print the results so far and the verdict, and end")
     add_json(parser, "shadow (with --show)")
     add_metrics_port(parser)
-    add_log_level(parser)
+    add_log_options(parser)

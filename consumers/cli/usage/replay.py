@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from millstream.consumers.cli.arguments import add_log_level, add_pipeline, duration, rate, utc_time, utc_time_or_now
+from millstream.consumers.cli.arguments import add_log_options, add_pipeline, duration, rate, utc_time, utc_time_or_now
 from millstream.consumers.cli.usage.report import add_segment
 
 
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_segment(parser)
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
-    add_log_level(parser, "warning")
+    add_log_options(parser, "warning")
 
 
 def version(text: str) -> int | str:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from millstream.consumers.cli.arguments import add_log_level, add_pipeline, utc_time
+from millstream.consumers.cli.arguments import add_log_options, add_pipeline, utc_time
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to", dest="end", type=utc_time, metavar="TIME", help="the records before this time (default: now)"
     )
     add_segment(parser)
-    add_log_level(parser, "warning")
+    add_log_options(parser, "warning")
 
 
 def add_segment(parser: argparse.ArgumentParser) -> None:

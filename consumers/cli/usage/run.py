@@ -4,7 +4,7 @@ import argparse
 
 from millstream.consumers.cli.arguments import (
     add_former_name,
-    add_log_level,
+    add_log_options,
     add_metrics_port,
     add_pipeline,
     name,
@@ -36,5 +36,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the workers' instance IDs are NAME-0, NAME-1, ... (default: the machine's name)",
     )
     add_former_name(parser, "--slots", "--instance-id-prefix")
-    add_log_level(parser, "warning")
+    add_log_options(parser, "warning")
     add_former_name(parser, "--verbose", "--log-level info")

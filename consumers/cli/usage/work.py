@@ -4,7 +4,7 @@ import argparse
 
 from millstream.consumers.cli.arguments import (
     add_former_name,
-    add_log_level,
+    add_log_options,
     add_metrics_port,
     add_pipeline,
     name,
@@ -29,4 +29,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--until-idle", action="store_true", help="process the existing events, commit, and end")
     add_metrics_port(parser)
-    add_log_level(parser)
+    add_log_options(parser)

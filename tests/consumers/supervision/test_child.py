@@ -29,10 +29,11 @@ def test_port_of_something_else_is_none_of_ours() -> None:
 
 
 @pytest.mark.process
-def test_worker_whose_pipeline_is_wrong_ends_with_the_message_that_names_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_worker_whose_pipeline_is_wrong_ends_with_the_message_that_names_it(tmp_path: Path, log_format: str) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text("name: p\nfoo: 1\nbar: 2\n")
-    with CommandProcess("work", file) as worker:
+    with CommandProcess("work", file, "--log-format", log_format) as worker:
         assert worker.wait(60) == worker.status() == NEEDS_CHANGE
         lines = worker.message().splitlines()
     assert len(lines) >= 2

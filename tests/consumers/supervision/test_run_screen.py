@@ -202,3 +202,10 @@ def test_workers_have_not_caught_up_while_the_age_of_a_partition_is_not_known() 
     assert "lag 62 (30.0 s)" in out.getvalue()
     assert len(out.getvalue().splitlines()) == 1
     assert "lag 62 (? s)" in status_text(status, "")
+
+
+def test_line_of_a_worker_stays_as_it_is() -> None:
+    out = StringIO()
+    with Screen(Console(file=out, width=100), plain=True, log_level="warning") as screen:
+        screen.log(1, "2026-01-01 10:00:00 WARNING bad key a:id:b [bold]")
+    assert out.getvalue() == "[1] 2026-01-01 10:00:00 WARNING bad key a:id:b [bold]\n"
