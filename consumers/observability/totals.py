@@ -139,20 +139,23 @@ class Totals:
 
     def _part(self, word: str) -> str:
         reasons = Counter({reason: count for (of, reason), count in self.counts.items() if of == word and count})
-        if not reasons and word not in _ALWAYS:
-            return ""
-        ordered = [(reason, count) for reason, count in reasons.most_common() if reason]
-        if len(ordered) > _MAX_REASONS:
-            ordered[_MAX_REASONS - 1 :] = [(_OTHERS, sum(count for _, count in ordered[_MAX_REASONS - 1 :]))]
-        named = ", ".join(f"{count:,} {reason}" for reason, count in ordered)
-        counted = f"1 {_ONE.get(word, word)}" if reasons.total() == 1 else f"{reasons.total():,} {word}"
-        return f"{counted}{f' ({named})' if named else ''}"
+        return counted_by_reason(word, reasons) if reasons or word in _ALWAYS else ""
 
     def advice(self, pipeline: Path) -> str | None:
         """The command that shows the dead letters, in a sentence; None: there are none. `pipeline`: its file."""
         if not any(count for (word, _), count in self.counts.items() if word == "dead letters"):
             return None
         return f"look at the dead letters: millstream dead-letters list {quote(str(pipeline))}"
+
+
+def counted_by_reason(word: str, reasons: Counter[str]) -> str:
+    """For example "20 dead letters (12 unfit, 8 undecodable)". The reason "" is not named."""
+    ordered = [(reason, count) for reason, count in reasons.most_common() if reason]
+    if len(ordered) > _MAX_REASONS:
+        ordered[_MAX_REASONS - 1 :] = [(_OTHERS, sum(count for _, count in ordered[_MAX_REASONS - 1 :]))]
+    named = ", ".join(f"{count:,} {reason}" for reason, count in ordered)
+    counted = f"1 {_ONE.get(word, word)}" if reasons.total() == 1 else f"{reasons.total():,} {word}"
+    return f"{counted}{f' ({named})' if named else ''}"
 
 
 def _reason(word: str, labels: Mapping[str, str]) -> str:

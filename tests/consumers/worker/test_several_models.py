@@ -155,6 +155,26 @@ def test_predict_routes_and_shows_the_model(folder: Path, capsys: pytest.Capture
     assert (fourth["reason"], "model" in fourth) == ("no_model", False)
 
 
+def test_predict_counts_by_reason_what_a_worker_would_do_with_events_without_a_prediction(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    route = {"route": {"field": "who", "values": {"a": "small", "b": "large"}}}
+    events = [{"who": "a", "x": 1}, {"who": "b", "x": 2}, {"who": "b", "x": 3}, {"who": "a"}, {"x": 1}, {"x": "1"}]
+    file = folder / "events.jsonl"
+    file.write_text("".join(json.dumps({"id": "e", **event}) + "\n" for event in events))
+    for on_error, counts in [
+        ({}, "5 dead letters (3 unfit, 1 no_model, 1 undecodable)"),
+        ({"skip": ["no_model"]}, "4 dead letters (3 unfit, 1 undecodable), 1 skipped (1 no_model)"),
+        (
+            {"skip": ["no_model"], "stop": ["no_model", "unfit"]},
+            "1 dead letter (1 undecodable), 4 at which a worker would stop (3 unfit, 1 no_model)",
+        ),
+    ]:
+        service = several_service(folder, NOWHERE, route, with_topics=False, on_error=on_error)
+        assert cli.run(["predict", str(service.file), str(file)]) == 1
+        assert f"1 event predicted, {counts}\n" in capsys.readouterr().err
+
+
 def test_predict_routes_by_booleans_and_rules(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     route: dict[str, Any] = {"field": "vip", "values": {"true": "large", "false": "small"}}
     events: list[dict[str, Any]] = [{"vip": True, "x": 1, "z": 0}, {"vip": False, "x": 1}]
