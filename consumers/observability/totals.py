@@ -42,11 +42,14 @@ _OF_OPTION = {"missing": "missing values filled", "unknown": "values outside a v
 """What the options of a model's input count."""
 _UNDONE = "read again or left to other workers"
 """Events whose result was not written: an abort or a rebalance dropped it, or the worker ended before it."""
+_LEFT = "not finished"
+"""The same of a worker that also read events below the group's offset: no worker reads these again."""
 _RESULTS = ("predicted", "dead letters", "skipped")
 _ORDER = (
     "events read",
     *_RESULTS,
     _UNDONE,
+    _LEFT,
     "tombstones",
     "compared by shadows",
     "comparisons with an error of the shadow",
@@ -90,8 +93,12 @@ class Totals:
     )  # (a word of `_ORDER`, the reason or "") -> events
 
     @classmethod
-    def of_metrics(cls, text: str, *, predicts: bool = True) -> Self:
-        """From a worker's metrics, in Prometheus's text format. `predicts`: it is not one that only runs a shadow."""
+    def of_metrics(cls, text: str, *, predicts: bool = True, read_below: bool = False) -> Self:
+        """Args:
+        text: a worker's metrics, in Prometheus's text format.
+        predicts: it is not one that only runs a shadow.
+        read_below: it ended because it had read events below the group's offset.
+        """
         exact: defaultdict[tuple[str, str], float] = defaultdict(float)
         words = {metric.name: word for word, metric in (_PLAIN | _BY_REASON | _BY_FIELD).items()}
         for family in text_string_to_metric_families(text):
@@ -102,7 +109,7 @@ class Totals:
         exact["compared by shadows", ""] -= exact["not compared by shadows", "undelivered"]
         if predicts:
             results = sum(count for (word, _), count in exact.items() if word in _RESULTS)
-            exact[_UNDONE, ""] = max(exact["events read", ""] - results, 0)
+            exact[_LEFT if read_below else _UNDONE, ""] = max(exact["events read", ""] - results, 0)
         return cls(Counter({key: round(count) for key, count in exact.items()}))  # those of shadows are estimates
 
     @classmethod

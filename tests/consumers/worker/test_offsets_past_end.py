@@ -64,6 +64,9 @@ def test_worker_ends_with_what_to_do_and_is_not_restarted(kafka: Broker, tmp_pat
     )
     assert re.search(rf"--topic {topic}:(0|2|0,2) --reset-offsets --execute", run.log)
     assert "it is past the partition's end" in run.log
+    assert "totals: 40 events read, 0 predicted, 40 not finished (of 1 worker)" in run.log
+    assert "Only those from the group's offset on are read again" in run.log
+    assert "are read again" not in run.log.replace("Only those from the group's offset on are read again", "")
     assert "Traceback" not in run.log
     assert service.committed() == before
     assert len(service.predictions()) == EVENTS
