@@ -113,7 +113,13 @@ def test_lag_and_check_say_so(kafka: Broker, tmp_path: Path, capsys: pytest.Capt
     service = service_past_its_ends(tmp_path, kafka)
     [topic] = service.inputs
     assert cli.run(["lag", str(service.file)]) == 0
-    *_, warning = capsys.readouterr().out.splitlines()
+    _, _, *rows, _, warning = capsys.readouterr().out.splitlines()
+    assert [row.split()[1:] for row in rows] == [
+        ["0", "70", "10", "past", "end", "-"],
+        ["1", "-", "0", "0", "0.0"],
+        ["2", "90", "30", "past", "end", "-"],
+        ["3", "-", "0", "0", "0.0"],
+    ]
     assert warning.startswith(f"warning: the group's offset is past the end of {topic}/0, {topic}/2, so a worker ends")
     assert cli.run(["lag", str(service.file), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
