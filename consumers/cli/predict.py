@@ -31,7 +31,7 @@ from millstream.schemas.json.mismatch import LONE_SURROGATE
 from millstream.schemas.json_floats import json_float
 from millstream.schemas.lookup_columns import looked_up
 from millstream.schemas.paths import parse_path, value_at
-from millstream.schemas.wording import counted
+from millstream.schemas.wording import counted, first_of
 from millstream.topics.dead_letters import Unread
 
 TOGETHER = 1000  # events that are decoded in one call
@@ -213,6 +213,8 @@ def _print_json(where: str, answer: Answer) -> None:
     found: dict[str, Any] = {"place": where, "event_id": answer.event_id, "features": answer.features}
     if answer.model is not None:
         found |= {"model": answer.model.name, "version": answer.model.version}
+    if answer.chosen_by:
+        found["chosen_by"] = answer.chosen_by
     if answer.rejection is None:
         found["outputs"] = answer.outputs
         if answer.event:
@@ -246,7 +248,8 @@ def _print_text(where: str, answer: Answer) -> None:
         else:
             print(f"  {tensor}: {_shown(fields)}")
     if answer.model is not None:
-        print(f"  => model {answer.model}")
+        places = f" ({printable(first_of(answer.chosen_by, MAX_SHOWN_ITEMS))})" if answer.chosen_by else ""
+        print(f"  => model {answer.model}{places}")
     for name, value in answer.outputs.items():
         print(f"  => {printable(name)}: {_shown(value)}")
     for name, value in answer.event.items():

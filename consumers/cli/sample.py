@@ -96,7 +96,7 @@ def of_topic(topic: str, limit: int) -> Sample:
                     break
     except BrokerUnreachableError as error:
         raise WorkerError(
-            f"--sample-topic {topic}: {error.what} Set the environment variable KAFKA_BOOTSTRAP to your broker's HOST:PORT, or use "
+            f"--sample-topic {topic}: {error.what} Set the environment variable KAFKA_BOOTSTRAP to your broker, or use "
             "`--sample FILE`, also for a broker that needs TLS or a password."
         ) from None
     except TopicError:
