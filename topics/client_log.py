@@ -32,8 +32,9 @@ def _lower(record: logging.LogRecord) -> bool:
     elif reset := _RESET.search(text):
         record.msg = (
             "%s/%s: the broker does not have offset %s, at which to read on: it is past the partition's end, retention has "
-            "deleted it and maybe later ones, or the topic was deleted and created anew. The first record that is there comes "
-            "next. Deleted events get no prediction (`millstream docs runbook#millstreameventsdeletedunread`)"
+            "deleted it and maybe later ones, or the topic was deleted and created anew. The client goes to the first record "
+            "that is there. A worker whose offset is past the end predicts none of these records, and ends with what to do. "
+            "Deleted events get no prediction (`millstream docs runbook#millstreameventsdeletedunread`)"
         )
         record.args = reset.groups()
     return logging.getLogger(record.name).isEnabledFor(record.levelno)

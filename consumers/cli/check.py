@@ -36,6 +36,7 @@ from millstream.consumers.worker.clients import has_quota
 from millstream.consumers.worker.diagnosis import diagnose
 from millstream.consumers.worker.plan import Plan, check_answers, make_plan
 from millstream.consumers.worker.rollout_following import with_baseline
+from millstream.inference.combined.combination import Route
 from millstream.inference.combined.version import CombinedExecutor, CombinedVersion
 from millstream.inference.errors import ExecutorUnavailable, ModelRejected
 from millstream.inference.executors.blocking import BlockingExecutor
@@ -418,7 +419,7 @@ def _mapping(plan: Plan) -> list[str]:
     return [
         f"model     {plan.model.place}",
         *(f"version   {resolved}" for resolved in _resolved(plan)),
-        *(f"member    {member.place}" for member in _members(plan)),
+        *(f"member    {member}" for member in _members(plan)),
         *(f"input     {_filling(entry)}" for entry in signature.inputs),
     ]
 
@@ -446,9 +447,14 @@ def _ignored(models: PipelineModels) -> Iterator[str]:
         )
 
 
-def _members(plan: Plan) -> Sequence[ModelVersion]:
-    """The models of a combination."""
-    return plan.model.several.models if isinstance(plan.model, CombinedVersion) else []
+def _members(plan: Plan) -> Iterator[str]:
+    """The models of a combination; those of a route with the places that choose them, as one version may be there twice."""
+    if not isinstance(plan.model, CombinedVersion):
+        return
+    combination = plan.model.several
+    for number, model in enumerate(combination.models):
+        places = combination.choice.places(number) if isinstance(combination, Route) else []
+        yield f"{model.place}{', by ' * bool(places)}{first_of(places, MAX_NAMES)}"
 
 
 def _filling(entry: TensorInput) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from shlex import quote
 
 from millstream.consumers.cli.new_folder import new_folder
-from millstream.consumers.cli.sample import Sample, of_file, of_topic
+from millstream.consumers.cli.sample import Sample, of_file, of_skipped, of_topic
 from millstream.consumers.cli.sample_filter import conditions_of, passing
 from millstream.consumers.demo.example import example_folder
 from millstream.consumers.errors import WorkerError
@@ -188,13 +188,9 @@ def _own_field(guess: FieldGuess | None, why_none: str) -> str:
 
 
 def _of_skipped(sample: Sample, topic: str | None) -> str:
-    are = (
-        "1 record of the sample is no event, and was"
-        if sample.skipped == 1
-        else f"{sample.skipped} records of the sample are no events, and were"
-    )
     dead = "" if topic is None else " A worker makes dead letters of such records."
-    return f"{are} skipped.{dead} The first: {sample.first_skipped}\n"
+    were = "was" if sample.skipped == 1 else "were"
+    return f"{of_skipped(sample)}, and {were} skipped.{dead} The first: {sample.first_skipped}\n"
 
 
 def _of_deletions(count: int) -> str:

@@ -175,7 +175,7 @@ def _page(group: str, look: LagLook, *, trends: bool) -> Group:
         return Group(table)
     warning = (
         f"warning: the group's offset is past the end of {ranges_of(past)}, so a worker ends there with exit code 3. "
-        f"`millstream check` says how to set the offset"
+        f"Stop the workers, then set the offset: `millstream check` prints the command and the ways to choose from"
     )
     return Group(table, Text(warning))
 
@@ -211,8 +211,11 @@ def _row(lag: PartitionLag, look: LagLook | None) -> list[str]:
         str(lag.partition),
         "-" if lag.committed is None else str(lag.committed),
         str(lag.end),
-        f"{'' if lag.counted else '~'}{lag.messages:,}",
-        _age(lag.seconds),
+        *(
+            ("past end", "-")  # 0 would mean that all is predicted, but new events below the offset would be passed by
+            if lag.past_end
+            else (f"{'' if lag.counted else '~'}{lag.messages:,}", _age(lag.seconds))
+        ),
     ]
     if look is None:
         return cells

@@ -6,18 +6,19 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, starmap
 from typing import Any
 
 from millstream.consumers.cli.event_advice import advice_on
-from millstream.consumers.cli.event_file import is_csv
+from millstream.consumers.cli.event_file import is_csv, place
 from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.cli.given_events import Given, given_events, given_json
 from millstream.consumers.cli.selected_letters import events, open_reader
 from millstream.consumers.cli.usage.dead_letters import SELECTING
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.events import Rejection
-from millstream.consumers.observability.totals import Totals
+from millstream.consumers.observability.metrics import FILTERED
+from millstream.consumers.observability.totals import Totals, counted_by_reason
 from millstream.consumers.resilience.limited_retry import LimitedRetry
 from millstream.consumers.scaffold.missing_fields import MissingFields
 from millstream.consumers.worker.offline import Answer, answers
@@ -25,12 +26,13 @@ from millstream.consumers.worker.plan import Plan, make_plan
 from millstream.inference.errors import InferenceError
 from millstream.inference.replaced import Replacements
 from millstream.pipeline.printable import printable, printable_json
+from millstream.pipeline.sections import OnError
 from millstream.schemas.errors import SchemaError
 from millstream.schemas.json.mismatch import LONE_SURROGATE
 from millstream.schemas.json_floats import json_float
 from millstream.schemas.lookup_columns import looked_up
 from millstream.schemas.paths import parse_path, value_at
-from millstream.schemas.wording import counted
+from millstream.schemas.wording import counted, first_of
 from millstream.topics.dead_letters import Unread
 
 TOGETHER = 1000  # events that are decoded in one call
@@ -41,7 +43,7 @@ NO_EVENT = "no_event"  # the reason of a row that is no event of the schema; no 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what comes of each event. Returns 1 if an event gets no prediction."""
+    """Print what comes of each event. Returns 1 if an event that passes the filter gets no prediction, or if none passes."""
     if (named := [name for name in SELECTING if getattr(args, name)]) and not args.dead_letters:
         option = f"--{named[0].replace('_', '-')}"
         args.parser.error(f"{option} selects dead letters. Add --dead-letters, or leave {option} out.")
@@ -74,7 +76,8 @@ def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
         printed = 0
         try:
             for given, answer in _answered(plan, some, retry, replaced.append):
-                if given.row is not None:
+                is_filtered = answer.rejection is not None and answer.rejection.reason == FILTERED
+                if given.row is not None and not is_filtered:
                     missing.note(given.row)
                 print_one(given.where, answer)
                 printed += 1
@@ -90,21 +93,27 @@ def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
                         hints.setdefault((why.reason, why.error), hint)
         except (WorkerError, InferenceError, SchemaError, MemoryError, KeyboardInterrupt):
             first = some[min(printed, len(some) - 1)].where  # Ctrl-C may come behind the last one
-            _say(f"{_counts(predicted, reasons)}; {first} and all events after it were not run")
+            _say(f"{_counts(plan.pipeline.on_error, predicted, reasons)}; {first} and all events after it were not run")
             raise
+    if not predicted and not reasons:
+        _say("No dead letter with an event is selected." if args.dead_letters else f"{place(args.file)} has no events.")
+        return 0
+    all_replaced = sum(replaced, Replacements())
+    for warning in _warnings(plan, missing, all_replaced):
+        _say(warning)
+    counts = (_counts(plan.pipeline.on_error, predicted, reasons), *Totals.of_model_inputs(all_replaced).replaced())
+    for line in (", ".join(counts), *_first_hints([*hints.values()]), *_explained(reasons)):
+        _say(line)
+    return 0 if predicted and not set(reasons) - {FILTERED} else 1
+
+
+def _warnings(plan: Plan, missing: MissingFields, replaced: Replacements) -> Iterator[str]:
+    """The fields that all events lack, and those whose values were all replaced."""
     route = plan.pipeline.models and plan.pipeline.models.route
     # Of models that a route chooses, each reads only the fields of its own events. If it lacks one, the event is rejected.
-    absent = () if route else missing.warnings()
-    all_replaced = sum(replaced, Replacements())
-    for warning in (*absent, *_replaced(plan, all_replaced, () if route else missing.paths)):
-        print(printable(warning), file=sys.stderr)
-    counts = (_counts(predicted, reasons), *Totals.of_model_inputs(all_replaced).replaced())
-    print(printable(", ".join(counts)), file=sys.stderr)
-    for line in _first_hints([*hints.values()]):
-        print(printable(line), file=sys.stderr)
-    if explained := _explained(reasons):
-        print(explained, file=sys.stderr)
-    return 1 if reasons else 0
+    if route is None:
+        yield from missing.warnings()
+    yield from _replaced(plan, replaced, () if route else missing.paths)
 
 
 def _first_hints(hints: Sequence[str]) -> Iterator[str]:
@@ -160,8 +169,18 @@ def _answered(
         yield given, answer
 
 
-def _counts(predicted: int, reasons: Counter[str]) -> str:
-    return f"{counted(predicted, 'event')} predicted, {reasons.total():,} without a prediction"
+def _counts(on_error: OnError, predicted: int, reasons: Counter[str]) -> str:
+    """How many events a worker would predict, and what it would do with the others."""
+    fates = {"dead letters": Counter[str]()}  # named even if there are none
+    for reason, count in reasons.items():
+        if reason == NO_EVENT:
+            fate = "refused"
+        elif reason in on_error.stop:
+            fate = "at which a worker would stop"
+        else:
+            fate = "skipped" if reason in {FILTERED, *on_error.skip} else "dead letters"
+        fates.setdefault(fate, Counter())[reason] = count
+    return ", ".join([f"{counted(predicted, 'event')} predicted", *starmap(counted_by_reason, fates.items())])
 
 
 def _say(text: str) -> None:
@@ -170,11 +189,12 @@ def _say(text: str) -> None:
     print(printable(text), file=sys.stderr, flush=True)
 
 
-def _explained(reasons: Collection[str]) -> str:
-    """Where the reasons of events without a prediction are explained."""
-    correct = "no_event: correct these lines, `millstream produce` refuses them, too." if NO_EVENT in reasons else ""
-    explained = "`millstream docs wire-format` explains the reasons." if set(reasons) - {NO_EVENT} else ""
-    return " ".join(filter(None, (correct, explained)))
+def _explained(reasons: Collection[str]) -> Iterator[str]:
+    """What to do about events without a prediction, or where their reasons are explained."""
+    if NO_EVENT in reasons:
+        yield "no_event: correct these lines, `millstream produce` refuses them, too."
+    if set(reasons) - {NO_EVENT, FILTERED}:
+        yield "`millstream docs wire-format` explains the reasons."
 
 
 def _stated_id(row: Mapping[str, Any], path: str) -> str | None:
@@ -195,6 +215,8 @@ def _print_json(where: str, answer: Answer) -> None:
     found: dict[str, Any] = {"place": where, "event_id": answer.event_id, "features": answer.features}
     if answer.model is not None:
         found |= {"model": answer.model.name, "version": answer.model.version}
+    if answer.chosen_by:
+        found["chosen_by"] = answer.chosen_by
     if answer.rejection is None:
         found["outputs"] = answer.outputs
         if answer.event:
@@ -228,13 +250,15 @@ def _print_text(where: str, answer: Answer) -> None:
         else:
             print(f"  {tensor}: {_shown(fields)}")
     if answer.model is not None:
-        print(f"  => model {answer.model}")
+        places = f" ({printable(first_of(answer.chosen_by, MAX_SHOWN_ITEMS))})" if answer.chosen_by else ""
+        print(f"  => model {answer.model}{places}")
     for name, value in answer.outputs.items():
         print(f"  => {printable(name)}: {_shown(value)}")
     for name, value in answer.event.items():
         print(f"  => event, {printable(name)}: {_shown(value)}")
     if answer.rejection is not None:
-        print(f"  => no prediction ({answer.rejection.reason}): {printable(answer.rejection.error)}")
+        fate = "skipped" if answer.rejection.reason == FILTERED else "no prediction"
+        print(f"  => {fate} ({answer.rejection.reason}): {printable(answer.rejection.error)}")
 
 
 def _shown(value: Any) -> str:

@@ -11,7 +11,8 @@ from typing import Any
 from millstream.consumers.cli.event_file import json_lines, json_row, opened, place
 from millstream.consumers.errors import WorkerError
 from millstream.schemas.wire import looks_like_avro, without_head
-from millstream.topics.errors import TopicError
+from millstream.schemas.wording import counted
+from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.records import ReadRecord, RecordReader
 
 SAMPLE_SECONDS = 15.0  # most time to wait for the events of a topic
@@ -26,6 +27,7 @@ class Sample:
     limit: int  # most events
     events: list[Mapping[str, Any]] = field(default_factory=list)
     skipped: int = 0  # lines or records that no worker could read
+    avro: int = 0  # of these, records that look like Avro
     tombstones: int = 0  # records without a value
     first_skipped: str = ""  # where the first of them is, and why it was skipped
 
@@ -80,6 +82,7 @@ def of_topic(topic: str, limit: int) -> Sample:
     """The first events of a topic. Raises WorkerError if there are none, or no such topic."""
     # An empty variable counts as unset, as in a pipeline file's `${KAFKA_BOOTSTRAP:-...}`.
     client = {"bootstrap.servers": os.environ.get("KAFKA_BOOTSTRAP") or "127.0.0.1:9092"}
+    bootstrap = client["bootstrap.servers"]
     sample = Sample(limit)
     until, read = time.monotonic() + SAMPLE_SECONDS, 0
     try:
@@ -91,24 +94,48 @@ def of_topic(topic: str, limit: int) -> Sample:
                 read += len(records)
                 if (sample.events or sample.skipped) and not records:  # some offsets are no records
                     break
+    except BrokerUnreachableError as error:
+        raise WorkerError(
+            f"--sample-topic {topic}: {error.what} Set the environment variable KAFKA_BOOTSTRAP to your broker, or use "
+            "`--sample FILE`, also for a broker that needs TLS or a password."
+        ) from None
     except TopicError:
         raise WorkerError(
-            f"--sample-topic {topic}: there is no such topic on {client['bootstrap.servers']}, or it can't be read. Name another "
-            "one, or use `--sample FILE`."
+            f"--sample-topic {topic}: there is no such topic on {bootstrap}, or it can't be read. Name another one, or use "
+            "`--sample FILE`. If it is on another broker, set the environment variable KAFKA_BOOTSTRAP."
         ) from None
     if not sample.events:
         raise WorkerError(_all_skipped(sample) or f"topic {topic}: {_none_came(sample)}. Use `--sample FILE`.")
+    if sample.skipped > len(sample.events):
+        raise WorkerError(
+            f"topic {topic}: expected events as JSON, but {of_skipped(sample)}. A pipeline for the other "
+            f"{counted(len(sample.events), 'record')} would make dead letters of them. Name another topic, or put typical events "
+            f"into a file (`--sample FILE`). The first one that is no event: {sample.first_skipped}"
+        )
     return sample
+
+
+def of_skipped(sample: Sample) -> str:
+    """How many records are no events, and what they look like."""
+    are = (
+        "1 record of the sample is no event"
+        if sample.skipped == 1
+        else f"{sample.skipped:,} records of the sample are no events"
+    )
+    look = "looks" if sample.avro == 1 else "look"
+    return f"{are} ({sample.avro:,} {look} like a registry's Avro: the first byte is 0)" if sample.avro else are
 
 
 def _add_record(sample: Sample, record: ReadRecord) -> None:
     if record.value is None:
         sample.tombstones += 1
         return
+    is_avro = looks_like_avro(record.value)
+    sample.avro += is_avro
     row: Mapping[str, Any] | str = (
         "expected JSON, found what looks like Avro. If all events are Avro, start from the example (`millstream init DIR`), and "
         "name the events' schema in its pipeline file (`millstream docs registry`)."
-        if looks_like_avro(record.value)
+        if is_avro
         else json_row(without_head(record.value).decode(errors="surrogateescape"), in_file=False)
     )
     sample.add(row, f"topic {record.topic}, partition {record.partition}, offset {record.offset}")

@@ -8,8 +8,8 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from prometheus_client.exposition import generate_latest
@@ -17,7 +17,7 @@ from prometheus_client.exposition import generate_latest
 from millstream.consumers.cli.arguments import metrics_host
 from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.cli.log_lines import log_to_stderr
-from millstream.consumers.errors import ClusterChanged, WorkerError
+from millstream.consumers.errors import ClusterChanged, OffsetsPastEnd, ReadBelowCommitted, WorkerError
 from millstream.consumers.observability.broker_watch import QUIET_TIMEOUT, BrokerWatch
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.observability.json_log import note
@@ -117,17 +117,11 @@ def run(args: argparse.Namespace) -> int:
         del admin  # it would keep its connections and threads
         _log_start(instance_id.name, plan)
         gc.freeze()  # the objects loaded so far stay, so the garbage collector needn't scan them again
-        drained: bool | None = None  # None: it ends by an error
-        try:
+        with _totals_logged(metrics, pipeline, predicts=not dedicated):
             # Until the model is warm, a signal ends the process at once: a warm-up may take minutes.
             drained = _run_watched(
                 worker, watch, probe, partial(_stop_on_signals, worker, pipeline.limits.drain_timeout)
             )
-        finally:
-            gc.unfreeze()  # at the exit, the collector frees them: libraries such as torch's print their leaked objects there
-            _log_totals(metrics, pipeline, predicts=not dedicated)
-            if drained is None:
-                log.info("the worker ended early, by an error: the totals count what was final until then")
         instance_id.release()
     finally:
         if server is not None:
@@ -196,11 +190,25 @@ def _events_of(plan: Plan) -> str:
     return "JSON without a schema" if checked is None else f"JSON Schema {checked}"
 
 
-def _log_totals(metrics: Metrics, pipeline: Pipeline, *, predicts: bool) -> None:
-    totals = Totals.of_metrics(generate_latest(metrics.registry).decode(), predicts=predicts)
-    log.info("%s", totals)
-    if (advice := totals.advice(pipeline.named_in_log)) is not None:
-        log.info("%s", advice)
+@contextmanager
+def _totals_logged(metrics: Metrics, pipeline: Pipeline, *, predicts: bool) -> Iterator[None]:
+    """Log the totals once the worker has ended, also by an error."""
+    failure: BaseException | None = None
+    try:
+        yield
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        gc.unfreeze()  # at the exit, the collector frees them: libraries such as torch's print their leaked objects there
+        read_below = isinstance(failure, OffsetsPastEnd | ReadBelowCommitted)
+        text = generate_latest(metrics.registry).decode()
+        totals = Totals.of_metrics(text, predicts=predicts, read_below=read_below)
+        log.info("%s", totals)
+        if (advice := totals.advice(pipeline.named_in_log)) is not None:
+            log.info("%s", advice)
+        if failure is not None:
+            log.info("the worker ended early, by an error: the totals count what was final until then")
 
 
 def _stop_on_signals(worker: Worker, drain_timeout: float) -> None:

@@ -42,11 +42,14 @@ _OF_OPTION = {"missing": "missing values filled", "unknown": "values outside a v
 """What the options of a model's input count."""
 _UNDONE = "read again or left to other workers"
 """Events whose result was not written: an abort or a rebalance dropped it, or the worker ended before it."""
+_LEFT = "not finished"
+"""The same of a worker that also read events below the group's offset: no worker reads these again."""
 _RESULTS = ("predicted", "dead letters", "skipped")
 _ORDER = (
     "events read",
     *_RESULTS,
     _UNDONE,
+    _LEFT,
     "tombstones",
     "compared by shadows",
     "comparisons with an error of the shadow",
@@ -90,8 +93,12 @@ class Totals:
     )  # (a word of `_ORDER`, the reason or "") -> events
 
     @classmethod
-    def of_metrics(cls, text: str, *, predicts: bool = True) -> Self:
-        """From a worker's metrics, in Prometheus's text format. `predicts`: it is not one that only runs a shadow."""
+    def of_metrics(cls, text: str, *, predicts: bool = True, read_below: bool = False) -> Self:
+        """Args:
+        text: a worker's metrics, in Prometheus's text format.
+        predicts: it is not one that only runs a shadow.
+        read_below: it ended because it had read events below the group's offset.
+        """
         exact: defaultdict[tuple[str, str], float] = defaultdict(float)
         words = {metric.name: word for word, metric in (_PLAIN | _BY_REASON | _BY_FIELD).items()}
         for family in text_string_to_metric_families(text):
@@ -102,7 +109,7 @@ class Totals:
         exact["compared by shadows", ""] -= exact["not compared by shadows", "undelivered"]
         if predicts:
             results = sum(count for (word, _), count in exact.items() if word in _RESULTS)
-            exact[_UNDONE, ""] = max(exact["events read", ""] - results, 0)
+            exact[_LEFT if read_below else _UNDONE, ""] = max(exact["events read", ""] - results, 0)
         return cls(Counter({key: round(count) for key, count in exact.items()}))  # those of shadows are estimates
 
     @classmethod
@@ -139,20 +146,23 @@ class Totals:
 
     def _part(self, word: str) -> str:
         reasons = Counter({reason: count for (of, reason), count in self.counts.items() if of == word and count})
-        if not reasons and word not in _ALWAYS:
-            return ""
-        ordered = [(reason, count) for reason, count in reasons.most_common() if reason]
-        if len(ordered) > _MAX_REASONS:
-            ordered[_MAX_REASONS - 1 :] = [(_OTHERS, sum(count for _, count in ordered[_MAX_REASONS - 1 :]))]
-        named = ", ".join(f"{count:,} {reason}" for reason, count in ordered)
-        counted = f"1 {_ONE.get(word, word)}" if reasons.total() == 1 else f"{reasons.total():,} {word}"
-        return f"{counted}{f' ({named})' if named else ''}"
+        return counted_by_reason(word, reasons) if reasons or word in _ALWAYS else ""
 
     def advice(self, pipeline: Path) -> str | None:
         """The command that shows the dead letters, in a sentence; None: there are none. `pipeline`: its file."""
         if not any(count for (word, _), count in self.counts.items() if word == "dead letters"):
             return None
         return f"look at the dead letters: millstream dead-letters list {quote(str(pipeline))}"
+
+
+def counted_by_reason(word: str, reasons: Counter[str]) -> str:
+    """For example "20 dead letters (12 unfit, 8 undecodable)". The reason "" is not named."""
+    ordered = [(reason, count) for reason, count in reasons.most_common() if reason]
+    if len(ordered) > _MAX_REASONS:
+        ordered[_MAX_REASONS - 1 :] = [(_OTHERS, sum(count for _, count in ordered[_MAX_REASONS - 1 :]))]
+    named = ", ".join(f"{count:,} {reason}" for reason, count in ordered)
+    counted = f"1 {_ONE.get(word, word)}" if reasons.total() == 1 else f"{reasons.total():,} {word}"
+    return f"{counted}{f' ({named})' if named else ''}"
 
 
 def _reason(word: str, labels: Mapping[str, str]) -> str:

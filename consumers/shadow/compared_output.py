@@ -21,7 +21,7 @@ from millstream.schemas.comparisons import compared_output
 from millstream.schemas.wording import first_of, meant
 
 MAX_NAMED = 5  # classes that a message names
-_CHANGE = "To compare another one, write `comparison: {output: NAME}` into the pipeline file."
+_CHANGE = " To compare another one, write `comparison: {output: NAME}` into the pipeline file."
 
 
 def check_compared_output(pipeline: Pipeline, models: Sequence[ModelVersion]) -> None:
@@ -188,7 +188,7 @@ def _check_classes(
             f"{pipeline.at('shadows')}: expected an output with a class under the same name in all compared models, found none "
             f"({has}). Give these outputs the same `name` in the models' config.yaml."
         )
-    return f"output `{chosen}`: {_class_figures(classes, all(names[chosen] for names in there))}. {_CHANGE}"
+    return f"output `{chosen}`: {_class_figures(classes, all(names[chosen] for names in there))}.{'' if wanted else _CHANGE}"
 
 
 def _class_figures(classes: Classes, has_probabilities: bool) -> str:
@@ -253,16 +253,19 @@ def _said(pipeline: Pipeline, chosen: str | None, event: dict[str, Any]) -> str:
     section = pipeline.comparison
     value = event.get(chosen or "")
     if isinstance(value, int | float) or (isinstance(value, list) and section.item is not None):
-        return f"output `{chosen}`. {_scores_beside(value, event) if section.task == 'classification' else ''}{_CHANGE}"
+        item = "" if section.item is None else f", item {section.item}"
+        beside = _scores_beside(value, event) if section.task == "classification" else ""
+        return f"output `{chosen}`{item}.{beside}{'' if section.output else _CHANGE}"
     several = (
         "If the models choose one of several classes, write `comparison: {task: multiclass}`. "
         if section.task == "classification"
         else ""
     )
+    how = "in `comparison.output`" if section.output else "with `comparison: {output: NAME}`"
     item = ", or `item` if it is an array of scores" if isinstance(value, list) else ""
     return (
         f"output `{chosen}`, which is no number: the job can say how often the models agree, but not which is better. {several}"
-        f"Otherwise name a number with `comparison: {{output: NAME}}`{item}. There are {_listed(set(event))}."
+        f"Otherwise name a number {how}{item}. There are {_listed(set(event))}."
     )
 
 
@@ -272,8 +275,8 @@ def _scores_beside(value: Any, event: dict[str, Any]) -> str:
     if isinstance(value, bool | float | list) or not arrays:
         return ""
     return (
-        f"It is a whole number, so the AUC knows no probabilities. If those of `{arrays[0]}` are meant, write "
-        f"`comparison: {{output: {arrays[0]}, item: 1}}`: the item is the index of the class that a label of 1 stands for. "
+        f" It is a whole number, so the AUC knows no probabilities. If those of `{arrays[0]}` are meant, write "
+        f"`comparison: {{output: {arrays[0]}, item: 1}}`: the item is the index of the class that a label of 1 stands for."
     )
 
 

@@ -17,6 +17,7 @@ from millstream.consumers.observability.metrics import FILTERED
 from millstream.consumers.records import Records
 from millstream.consumers.resilience.limited_retry import LimitedRetry
 from millstream.consumers.worker.plan import Plan
+from millstream.inference.combined.combination import Route
 from millstream.inference.combined.member_inputs import UNFIT
 from millstream.inference.combined.version import CombinedVersion
 from millstream.inference.executors.interface import ANSWERED_BY, Inputs, rows_between
@@ -40,6 +41,7 @@ class Answer:
     outputs: dict[str, Any] = field(default_factory=dict)  # name -> a value, or a list of values
     event: dict[str, Any] = field(default_factory=dict)  # the fields of `output.include`, as in the prediction
     model: ModelId | None = None  # whose outputs they are, if the pipeline has several models
+    chosen_by: Sequence[str] = ()  # places of the section `models`, by one of which a route has chosen the model
     rejection: Rejection | None = None
 
 
@@ -106,7 +108,7 @@ def _fetched(values: Sequence[bytes], topic: str) -> FetchedBatch:
 def without_event(plan: Plan, block: DecodedBatch) -> dict[int, Rejection]:
     """Why values of a block do not reach the model, by their row: they are rejected, or left out by `input.filter`."""
     conditions = " and ".join(f"`{condition.text}`" for condition in plan.pipeline.input.filter)
-    filtered = Rejection(FILTERED, f"the event is for other pipelines: input.filter is {conditions}")
+    filtered = Rejection(FILTERED, f"input.filter is {conditions}")
     return {**block.rejected, **dict.fromkeys(block.filtered.tolist(), filtered)}
 
 
@@ -123,6 +125,8 @@ def _predicted(plan: Plan, block: DecodedBatch, start: int, stop: int, retry: Li
     answered_by = outputs.pop(ANSWERED_BY, None)
     models = OpenedModel(plan.model.id, plan.executors).models
     place_of = {row: place for place, row in enumerate(ran.tolist())}
+    combination = plan.model.combination if isinstance(plan.model, CombinedVersion) else None
+    places = [combination.choice.places(at) for at in range(len(models))] if isinstance(combination, Route) else None
     told: dict[int, Answer] = {}
     stated = (
         plan.pipeline.input.event_id is not None
@@ -136,9 +140,15 @@ def _predicted(plan: Plan, block: DecodedBatch, start: int, stop: int, retry: Li
         }
         found = {name: _value(array[[place_of[row]]]) for name, array in outputs.items()} if row in place_of else {}
         event = _included(plan, block, start + row) if row in place_of else {}
-        model = models[answered_by[place_of[row]]] if answered_by is not None and row in place_of else None
+        number = int(answered_by[place_of[row]]) if answered_by is not None and row in place_of else None
         told[int(block.good[start + row])] = Answer(
-            block.ids[start + row] if stated else None, features, found, event, model, rejected.get(row)
+            block.ids[start + row] if stated else None,
+            features,
+            found,
+            event,
+            None if number is None else models[number],
+            places[number] if places is not None and number is not None else (),
+            rejected.get(row),
         )
     return told
 

@@ -446,6 +446,8 @@ class Worker:
     def _fate(self) -> str:
         """What becomes of events that were in flight at the end."""
         again = "they are not committed, and are read again"
+        if isinstance(self._ending.failure, ReadBelowCommitted):
+            again = "they are not committed. Only those from the group's offset on are read again"
         if self._settings.exactly_once:
             return again
         return f"{again}. Results of some of them may be on their topic already, and are then written twice"

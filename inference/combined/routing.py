@@ -9,7 +9,7 @@ import numpy as np
 
 from millstream.inference.executors.interface import Inputs, rows_of
 from millstream.schemas.arrays import Ints, Mask
-from millstream.schemas.wording import shown
+from millstream.schemas.wording import dotted, shown
 
 NO_MODEL = -1
 
@@ -39,6 +39,10 @@ class Choice(Protocol):
         """Why an event has no model: a sentence without a full stop."""
         ...
 
+    def places(self, model: int) -> list[str]:
+        """The places within `models.route` that choose the model of this number."""
+        ...
+
 
 class ByValue(NamedTuple):
     """By the value of one field."""
@@ -56,6 +60,11 @@ class ByValue(NamedTuple):
     def why_none(self, inputs: Inputs, row: int) -> str:
         """See Choice."""
         return f"no model answers events whose field `{self.field}` is {shown_key(inputs[self.tensor][row])}"
+
+    def places(self, model: int) -> list[str]:
+        """See Choice."""
+        own = [dotted(("route", "values", value)) for value, number in self.models.items() if number == model]
+        return [*own, *_default(self, model)]
 
 
 class Condition(NamedTuple):
@@ -99,6 +108,15 @@ class ByRules(NamedTuple):
     def why_none(self, inputs: Inputs, row: int) -> str:  # noqa: ARG002
         """See Choice."""
         return "no rule of `models.route.rules` holds for the event, and there is no `default`"
+
+    def places(self, model: int) -> list[str]:
+        """See Choice."""
+        own = [dotted(("route", "rules", at)) for at, (_, number) in enumerate(self.rules) if number == model]
+        return [*own, *_default(self, model)]
+
+
+def _default(choice: Choice, model: int) -> list[str]:
+    return ["route.default"] if choice.default == model else []
 
 
 def shown_key(key: str) -> str:

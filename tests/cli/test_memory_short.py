@@ -51,5 +51,5 @@ def test_predict_without_memory_says_which_events_it_did_not_run(
     monkeypatch.setattr(column_buffers, "SPARE", [])
     assert cli.run(["predict", str(service.file), str(events)]) == 1
     undone, said = capsys.readouterr().err.splitlines()
-    assert undone == f"0 events predicted, 0 without a prediction; {events}:1 and all events after it were not run"
+    assert undone == f"0 events predicted, 0 dead letters; {events}:1 and all events after it were not run"
     assert said.startswith("Memory ran short while `millstream predict` ran (Unable to allocate ")

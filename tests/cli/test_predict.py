@@ -192,7 +192,7 @@ def test_rejected_events_say_why_and_their_neighbours_are_predicted(
     assert said.out.splitlines()[:4] == [f"{events}:1  event a", "  x", "    x: 1.0", "  => y: 0.0"]
     assert "  => no prediction (undecodable): " in said.out
     assert said.err == (
-        "1 event predicted, 1 without a prediction\n`millstream docs wire-format` explains the reasons.\n"
+        "1 event predicted, 1 dead letter (1 undecodable)\n`millstream docs wire-format` explains the reasons.\n"
     )
 
 
@@ -778,12 +778,12 @@ def test_values_that_stand_in_place_of_some_events_own_are_counted_by_field(
     config.write_text(config.read_text().replace("shape: [1]", "shape: [2]"))
     assert cli.run(["predict", str(file), str(events)]) == 0
     assert capsys.readouterr().err == (
-        "4 events predicted, 0 without a prediction, 2 missing values filled (1 age, 1 color), "
+        "4 events predicted, 0 dead letters, 2 missing values filled (1 age, 1 color), "
         "2 values outside a vocabulary (2 color)\n"
     )
     events.write_text('{"id": "a", "age": 1, "color": "red"}\n')
     assert cli.run(["predict", str(file), str(events)]) == 0
-    assert capsys.readouterr().err == "1 event predicted, 0 without a prediction\n"
+    assert capsys.readouterr().err == "1 event predicted, 0 dead letters\n"
 
 
 def test_field_of_a_schema_that_is_null_in_all_events_is_told(
@@ -1010,13 +1010,25 @@ def test_missing_values_are_valid_json(tmp_path: Path, capsys: pytest.CaptureFix
     assert json.loads(line, parse_constant=pytest.fail)["features"] == {"x": {"x": "NaN"}}
 
 
+@pytest.mark.parametrize("content", ["", "\n \n"])
+def test_file_without_events_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str) -> None:
+    service = python_service(tmp_path, NOWHERE, "return {'y': inputs['x']}", with_topics=False)
+    events = tmp_path / "events.jsonl"
+    events.write_text(content)
+    assert cli.run(["predict", str(service.file), str(events), "--json"]) == 0
+    assert capsys.readouterr() == ("", f"{events} has no events.\n")
+
+
 def test_row_that_the_schema_refuses_is_no_event(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     service = flights_service(tmp_path, NOWHERE, with_topics=False)
     events = tmp_path / "events.jsonl"
     events.write_text('{"id": 7}\n')
-    [one] = predicted(capsys, str(service.file), str(events), code=1)
+    assert cli.run(["predict", str(service.file), str(events), "--json"]) == 1
+    said = capsys.readouterr()
+    one = json.loads(said.out)
     assert one["reason"] == "no_event"
     assert "id" in one["error"]
+    assert said.err.startswith("0 events predicted, 0 dead letters, 1 refused (1 no_event)\n")
 
 
 def test_events_of_selected_dead_letters_are_run(
@@ -1039,6 +1051,8 @@ def test_events_of_selected_dead_letters_are_run(
     said = capsys.readouterr()
     assert [json.loads(line)["outputs"]["y"] for line in said.out.splitlines()] == [42.0, 44.0]
     assert "0@3: the letter holds no event (it was too large), and the event is gone from topic" in said.err
+    assert cli.run(["predict", file, "--dead-letters", "--field", "other"]) == 0
+    assert capsys.readouterr() == ("", "No dead letter with an event is selected.\n")
 
 
 @pytest.mark.parametrize(
@@ -1138,3 +1152,20 @@ def test_time_of_another_form_is_told_with_all_places_that_name_its_field(
     assert told in "".join(capsys.readouterr())
     write(*after)
     predicted(capsys, str(file), str(events))
+
+
+def test_events_that_the_filter_leaves_out_are_skipped_and_miss_no_fields(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"format": "json", "event_id": "id", "filter": "kind == order"}
+    service = python_service(tmp_path, NOWHERE, "return {'y': inputs['x']}", input=options, with_topics=False)
+    events = tmp_path / "events.jsonl"
+    others = ['{"kind": "view", "id": [], "at": 5}', '{"x": "text"}']
+    events.write_text("\n".join(['{"kind": "order", "id": "a", "x": 1.5}', *others, ""]))
+    assert cli.run(["predict", str(service.file), str(events)]) == 0
+    told = capsys.readouterr()
+    assert told.out.count("=> skipped (filtered): input.filter is `kind == order`") == 2
+    assert told.err == "1 event predicted, 0 dead letters, 2 skipped (2 filtered)\n"
+    events.write_text("\n".join([*others, ""]))
+    assert cli.run(["predict", str(service.file), str(events)]) == 1
+    assert capsys.readouterr().err == "0 events predicted, 0 dead letters, 2 skipped (2 filtered)\n"

@@ -58,7 +58,7 @@ def test_refused_request_is_sent_again(
     assert cli.run(command) == 0
     said = capsys.readouterr()
     assert texts_of(said.out) == ["pos", "neg", "pos", "neg"]
-    assert said.err == "4 events predicted, 0 without a prediction\n"  # a short wait is not worth a line
+    assert said.err == "4 events predicted, 0 dead letters\n"  # a short wait is not worth a line
     assert len(server.asked) == len(TEXTS) + 1
 
 
@@ -90,8 +90,6 @@ def test_end_keeps_what_was_answered_and_says_what_was_not(
     assert cli.run([*command, "--timeout", "0.3"]) == 1
     said = capsys.readouterr()
     assert texts_of(said.out) == ["pos", "neg"]
-    assert (
-        f"2 events predicted, 0 without a prediction; {command[2]}:3 and all events after it were not run" in said.err
-    )
+    assert f"2 events predicted, 0 dead letters; {command[2]}:3 and all events after it were not run" in said.err
     assert "has no room (HTTP 429): slow down. " in said.err
     assert end in said.err

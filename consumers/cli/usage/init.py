@@ -21,7 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sample.add_argument(
         "--sample", metavar="FILE", help="some of your events, one JSON object per line; - is standard input"
     )
-    sample.add_argument("--sample-topic", metavar="TOPIC", help="the topic of your events, which are JSON")
+    sample.add_argument(
+        "--sample-topic",
+        metavar="TOPIC",
+        help="the topic of your events, which are JSON, on the broker that the environment variable KAFKA_BOOTSTRAP names "
+        "(default: 127.0.0.1:9092)",
+    )
     parser.add_argument(
         "--filter",
         metavar="CONDITION",

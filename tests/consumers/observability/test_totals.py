@@ -77,6 +77,7 @@ def test_events_read_without_a_result_are_accounted_for() -> None:
     metrics.count(m.TOMBSTONES, 2)
     text = generate_latest(metrics.registry).decode()
     assert str(Totals.of_metrics(text)).endswith(", 6,204 read again or left to other workers, 2 tombstones")
+    assert str(Totals.of_metrics(text, read_below=True)).endswith(", 6,204 not finished, 2 tombstones")
     assert str(Totals.of_metrics(text, predicts=False)).endswith(", 2 tombstones")
 
 
@@ -110,13 +111,14 @@ def test_one_is_not_several() -> None:
     assert Totals.of_line(f"2026-01-01 00:00:00,000 INFO millstream: {totals}") == totals + Totals()
 
 
-@given(st.lists(st.integers(0, 10**12), min_size=9, max_size=9))
+@given(st.lists(st.integers(0, 10**12), min_size=10, max_size=10))
 def test_lines_of_workers_add_up(numbers: list[int]) -> None:
     plain = (
         "events read",
         "predicted",
         "tombstones",
         "read again or left to other workers",
+        "not finished",
         "compared by shadows",
         "comparisons with an error of the shadow",
     )

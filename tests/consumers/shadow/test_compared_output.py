@@ -75,7 +75,7 @@ def test_probability_of_a_class_that_nobody_named_is_refused(tmp_path: Path, cla
     with pytest.raises(PlanError, match=said):
         check_compared_answers(comparing(tmp_path), [model, model], [answer, answer])
     named = comparing(tmp_path, output=f"p.{classes[1]}")
-    assert check_compared_answers(named, [model, model], [answer, answer]).startswith(f"output `p.{classes[1]}`. ")
+    assert check_compared_answers(named, [model, model], [answer, answer]).startswith(f"output `p.{classes[1]}`.")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_class_as_the_number_of_a_regression_is_refused(
 def test_number_of_a_regression_may_stand_beside_classes(tmp_path: Path, section: dict[str, Any]) -> None:
     answer = {"km": [1.5], "label.bird": [0.2], "label.cat": [0.1], "label.dog": [0.7]}
     named = section.get("output", "km")
-    assert checked(tmp_path, answer, task="regression", **section).startswith(f"output `{named}`. ")
+    assert checked(tmp_path, answer, task="regression", **section).startswith(f"output `{named}`.")
 
 
 def test_class_beside_its_probabilities_is_told_with_how_to_compare_these(tmp_path: Path) -> None:
@@ -140,6 +140,24 @@ def test_output_that_only_one_model_has_is_not_suggested(tmp_path: Path) -> None
 def test_what_is_compared_and_how_to_change_it_is_said(tmp_path: Path) -> None:
     said = checked(tmp_path, {"best": [["cat"]], "best_scores": [[0.7]], "p": [0.3]})
     assert said == "output `p`. To compare another one, write `comparison: {output: NAME}` into the pipeline file."
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({"output": "p"}, "output `p`."),
+        ({"output": "scores", "item": 2}, "output `scores`, item 2."),
+        (
+            {"output": "scores", "task": "multiclass", "classes": PETS},
+            "output `scores`: the class, and the probability of",
+        ),
+        ({"output": "scores", "task": "regression"}, "output `scores`, which is no number: "),
+    ],
+)
+def test_output_that_the_file_names_is_not_advised(tmp_path: Path, section: dict[str, Any], said: str) -> None:
+    told = checked(tmp_path, {"p": [0.3], "scores": [[0.2, 0.1, 0.7]]}, **section)
+    assert told.startswith(said)
+    assert "{output: NAME}" not in told
 
 
 def test_text_advises_to_compare_classes(tmp_path: Path) -> None:

@@ -64,6 +64,9 @@ def test_worker_ends_with_what_to_do_and_is_not_restarted(kafka: Broker, tmp_pat
     )
     assert re.search(rf"--topic {topic}:(0|2|0,2) --reset-offsets --execute", run.log)
     assert "it is past the partition's end" in run.log
+    assert "totals: 40 events read, 0 predicted, 40 not finished (of 1 worker)" in run.log
+    assert "Only those from the group's offset on are read again" in run.log
+    assert "are read again" not in run.log.replace("Only those from the group's offset on are read again", "")
     assert "Traceback" not in run.log
     assert service.committed() == before
     assert len(service.predictions()) == EVENTS
@@ -110,7 +113,13 @@ def test_lag_and_check_say_so(kafka: Broker, tmp_path: Path, capsys: pytest.Capt
     service = service_past_its_ends(tmp_path, kafka)
     [topic] = service.inputs
     assert cli.run(["lag", str(service.file)]) == 0
-    *_, warning = capsys.readouterr().out.splitlines()
+    _, _, *rows, _, warning = capsys.readouterr().out.splitlines()
+    assert [row.split()[1:] for row in rows] == [
+        ["0", "70", "10", "past", "end", "-"],
+        ["1", "-", "0", "0", "0.0"],
+        ["2", "90", "30", "past", "end", "-"],
+        ["3", "-", "0", "0", "0.0"],
+    ]
     assert warning.startswith(f"warning: the group's offset is past the end of {topic}/0, {topic}/2, so a worker ends")
     assert cli.run(["lag", str(service.file), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -155,6 +155,34 @@ def test_predict_routes_and_shows_the_model(folder: Path, capsys: pytest.Capture
     assert (fourth["reason"], "model" in fourth) == ("no_model", False)
 
 
+def test_predict_counts_by_reason_what_a_worker_would_do_with_events_without_a_prediction(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    route = {"route": {"field": "who", "values": {"a": "small", "b": "large"}}}
+    events: list[dict[str, Any]] = [
+        {"who": "a", "x": 1},
+        {"who": "b", "x": 2},
+        {"who": "b", "x": 3},
+        {"who": "a"},
+        {"x": 1},
+        {"x": "1"},
+    ]
+    file = folder / "events.jsonl"
+    file.write_text("".join(json.dumps({"id": "e", **event}) + "\n" for event in events))
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({}, "5 dead letters (3 unfit, 1 no_model, 1 undecodable)"),
+        ({"skip": ["no_model"]}, "4 dead letters (3 unfit, 1 undecodable), 1 skipped (1 no_model)"),
+        (
+            {"skip": ["no_model"], "stop": ["no_model", "unfit"]},
+            "1 dead letter (1 undecodable), 4 at which a worker would stop (3 unfit, 1 no_model)",
+        ),
+    ]
+    for on_error, counts in cases:
+        service = several_service(folder, NOWHERE, route, with_topics=False, on_error=on_error)
+        assert cli.run(["predict", str(service.file), str(file)]) == 1
+        assert f"1 event predicted, {counts}\n" in capsys.readouterr().err
+
+
 def test_predict_routes_by_booleans_and_rules(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     route: dict[str, Any] = {"field": "vip", "values": {"true": "large", "false": "small"}}
     events: list[dict[str, Any]] = [{"vip": True, "x": 1, "z": 0}, {"vip": False, "x": 1}]
@@ -162,6 +190,33 @@ def test_predict_routes_by_booleans_and_rules(folder: Path, capsys: pytest.Captu
     rules = [{"when": ["vip == true", "x >= 1"], "model": "large"}]
     found = predict(folder, capsys, {"route": {"rules": rules, "default": "small"}}, *events, {"vip": True, "x": 0.5})
     assert [each["model"] for each in found] == ["large", "small", "small"]
+
+
+@pytest.mark.parametrize("by_rules", [False, True])
+def test_members_of_one_version_are_told_with_what_chooses_them(
+    folder: Path, capsys: pytest.CaptureFixture[str], by_rules: bool
+) -> None:
+    other: dict[str, Any] = {"name": "small", "inputs": {"x": ["z"]}}
+    if by_rules:
+        rules = [{"when": "who == a", "model": "small"}, {"when": "who == b", "model": other}]
+        route, places = {"rules": rules, "default": other}, ["route.rules[0]", "route.rules[1]"]
+    else:
+        values = {"a": "small", "b": other}
+        route, places = {"field": "who", "values": values, "default": other}, ["route.values.a", "route.values.b"]
+    by_route = {"route": route}
+    code, out, err = check(folder, capsys, by_route)
+    assert (code, err) == (0, "")
+    second, first = [line for line in out.splitlines() if line.startswith("member    model small version 1 (")]
+    assert first.endswith(f", by {places[0]}")
+    assert second.endswith(f", by {places[1]}, route.default")
+    events: list[dict[str, Any]] = [{"who": "a", "x": 1}, {"who": "b", "z": 2}, {"who": "c"}]
+    found = predict(folder, capsys, by_route, *events)
+    assert [each.get("chosen_by") for each in found] == [[places[0]], [places[1], "route.default"], None]
+    _, out, _ = run(folder, capsys, by_route, "predict", str(folder / "events.jsonl"))
+    assert [line for line in out.splitlines() if "=> model" in line] == [
+        f"  => model small version 1 ({places[0]})",
+        f"  => model small version 1 ({places[1]}, route.default)",
+    ]
 
 
 def test_predict_shows_a_cascade_and_an_ensemble(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
