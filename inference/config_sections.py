@@ -81,10 +81,10 @@ def _event_type(value: object) -> object:
 
 
 def _time_format(value: object) -> object:
-    if value in ("minutes", "hours", "days", "weeks"):
+    if value in ("minutes", "hours", "weeks"):
         raise ValueError(
             f"expected {', '.join(get_args(Format)[:-1])} or {get_args(Format)[-1]}, found {shown(value)}. A duration is a plain "
-            "number: leave `time` out. So is a date in days since 1970, unless the producer writes it as text or in another unit"
+            "number: leave `time` out"
         )
     return value
 
@@ -120,6 +120,11 @@ class FieldOptions(_Options):
         given = [name for name, there in kinds.items() if there]
         if len(given) > 1 and (given != ["type", "vocabulary"] or self.type != "any"):
             raise ValueError(f"expected one of {', '.join(kinds)}, found {' and '.join(given)}: keep one")
+        if self.time == "days" and self.part is None:
+            raise ValueError(
+                "expected `as` beside `time: days`, such as `as: age` or `as: month`: it reads dates. A duration in days is a "
+                "plain number: leave `time` out"
+            )
         if self.unknown is not None and self.vocabulary is None:
             raise ValueError("`unknown` is the index of values that the `vocabulary` lacks, and stands beside it")
         if self.pair is not None and self.tokenizer is None:

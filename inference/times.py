@@ -12,7 +12,7 @@ from millstream.schemas.arrays import Ints, Mask
 from millstream.schemas.column import Column, NumberColumn, StringColumn
 from millstream.schemas.times import YEARS, microseconds, parse_iso8601
 
-Format = Literal["iso8601", "seconds", "milliseconds", "microseconds"]
+Format = Literal["iso8601", "seconds", "milliseconds", "microseconds", "days"]
 """The values of the option `time`."""
 Part = Literal["epoch", "hour", "weekday", "day", "month", "age"]
 """The values of the option `as`."""
@@ -30,7 +30,7 @@ _EXPECTED = {
 class Time:
     """Makes a number of a time."""
 
-    # A Format, `days` or `nanoseconds`. "": the schema's (`Signature.with_time_formats`), or iso8601 if it has none.
+    # A Format, or `nanoseconds`. "": the schema's (`Signature.with_time_formats`), or iso8601 if it has none.
     format: str
     part: Part
     whole: bool  # whether the tensor takes whole numbers, so that `epoch` and `age` are rounded down

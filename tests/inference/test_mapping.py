@@ -70,6 +70,8 @@ def test_path_alone_is_taken_as_it_is(tmp_path: Path) -> None:
         ("type: boolean", "int64", "boolean", True, 1),
         ("type: boolean", "float32", "boolean", True, 1.0),
         ("time: iso8601", "float64", "string", "1970-01-02T00:00:00Z", 86400.0),
+        ("time: days, as: epoch", "float64", "int64", 1, 86400.0),
+        ("time: days, as: month", "int64", "float64", 31.5, 2),
         ("time: milliseconds, as: weekday", "int64", "int64", 0, 3),
         ("as: month", "int64", "string", "2026-05-01", 5),
         ("vocabulary: [no, se, 7]", "int64", "string", "7", 2),
@@ -192,8 +194,12 @@ def test_path_with_brackets_inside_brackets_needs_quotes(tmp_path: Path, path: s
         ("{field: f, type: date}", r"fields\[0\].type: expected text, number, int, boolean or any, found 'date'"),
         (
             "{field: f, time: minutes}",
-            r"fields\[0\].time: expected iso8601, seconds, milliseconds or microseconds, found 'minutes'\. A duration is a plain "
-            r"number: leave `time` out\.",
+            r"fields\[0\].time: expected iso8601, seconds, milliseconds, microseconds or days, found 'minutes'\. A duration is a "
+            r"plain number: leave `time` out\.",
+        ),
+        (
+            "{field: f, time: days}",
+            r"fields\[0\]: expected `as` beside `time: days`, such as .* A duration in days is a plain",
         ),
         ("{field: f, time: [minutes]}", r"fields\[0\].time: expected iso8601, seconds, .* found a list\."),
         ("{field: f, as: year}", r"fields\[0\].as: expected epoch, hour, weekday, .* found 'year'"),
