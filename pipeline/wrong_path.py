@@ -5,6 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from os.path import relpath
 from pathlib import Path
+from shlex import quote
 
 from millstream.schemas.file_kind import FileKind, file_kind
 from millstream.schemas.yaml_file import advice_on_ending
@@ -46,9 +47,11 @@ def wrong_file(path: Path) -> str:
 
 
 def _advice(path: Path, kind: FileKind) -> str:
+    if kind is FileKind.GZIP:
+        return f"If it is a pipeline file, unpack it (`gunzip < {quote(str(path))} > NEW.yaml`). {_pipeline_for(path)}"
     if path.name == PIPELINE_FILE:
         return "Write the pipeline file here (`millstream docs pipeline`), and this one into the folder of the model's version."
-    if kind is FileKind.EVENTS:
+    if kind in {FileKind.EVENTS, FileKind.CSV}:
         return (
             f"{_pipeline_for(path)} Events come after the pipeline, in commands that take them (`millstream predict`)."
         )

@@ -15,6 +15,7 @@ _MODEL_ENDINGS = {".onnx", ".pt2", ".pt", ".py", ".pkl", ".pickle", ".joblib", "
 _OF_PIPELINE = {"name", "input", "output", "model", "models"}
 """Keys of a pipeline file. An event has hardly more than one of them."""
 _YAML = {".yaml", ".yml"}
+GZIP_HEAD = b"\x1f\x8b"
 
 
 class FileKind(StrEnum):
@@ -24,6 +25,8 @@ class FileKind(StrEnum):
     CONFIG = "the config.yaml of a model"
     MODEL = "a model"
     EVENTS = "events as JSON"
+    CSV = "a CSV file"
+    GZIP = "a file that is compressed with gzip"
 
 
 def file_kind(path: Path) -> FileKind | None:
@@ -37,7 +40,16 @@ def file_kind(path: Path) -> FileKind | None:
             head = file.read(MAX_BYTES)
     except OSError:
         return None
-    if path.suffix not in _YAML and (event := _first_object(head)) is not None:
+    if head.startswith(GZIP_HEAD):
+        return FileKind.GZIP
+    if path.suffix.lower() == ".csv":
+        return FileKind.CSV
+    return _kind_of_text(head, is_yaml=path.suffix in _YAML)
+
+
+def _kind_of_text(head: bytes, *, is_yaml: bool) -> FileKind | None:
+    """See `file_kind`. `head`: the beginning of the file."""
+    if not is_yaml and (event := _first_object(head)) is not None:
         # Settings may be JSON, which is YAML.
         return settings_kind(event) or (None if len(event.keys() & _OF_PIPELINE) > 1 else FileKind.EVENTS)
     try:

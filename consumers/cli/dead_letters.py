@@ -20,6 +20,7 @@ from millstream.consumers.cli.usage.dead_letters import SELECTING
 from millstream.consumers.schema_store import open_store
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable, printable_json
+from millstream.schemas.dead_letters import DeadLetter
 from millstream.schemas.json.repeated_keys import repeated_keys
 from millstream.schemas.store import SchemaStore
 from millstream.schemas.wire import looks_like_avro
@@ -54,6 +55,8 @@ MAX_SHOWN_KEYS = 5  # of those that are there twice
 
 def run(args: argparse.Namespace) -> int:
     """List, show or replay. Returns 1 if wanted letters could not be read, found or replayed."""
+    if args.action == "list" and args.values and not args.json:
+        args.parser.error("--values adds the events to the objects of --json. Add --json, or leave --values out.")
     pipeline = read_pipeline(args)
     store = open_store(pipeline)
     with ctrl_c_ends():
@@ -63,16 +66,17 @@ def run(args: argparse.Namespace) -> int:
             return _replay(reader, pipeline, args)
         with ctrl_c_ends():
             if args.action == "list":
-                return _list(reader, args)
+                return _list(reader, store, args)
             return _show(reader.letter(args.position), pipeline, store, args)
 
 
-def _list(reader: DeadLetterReader, args: argparse.Namespace) -> int:
+def _list(reader: DeadLetterReader, store: SchemaStore, args: argparse.Namespace) -> int:
     unread = list[Unread]()
     letters = wanted(reader, args, unread, replayed=args.all)
     if args.json:
         for stored in islice(letters, args.limit):
-            print(printable_json(_row(stored), ascii_only=True))
+            row = _whole(stored, _event(stored.letter, store)) if args.values else _row(stored)
+            print(printable_json(row, ascii_only=True))
         return 1 if unread else 0
     rows: list[list[str]] = []
     reasons: Counter[str] = Counter()
@@ -158,12 +162,9 @@ def _show(stored: StoredLetter | NoLetter, pipeline: Pipeline, store: SchemaStor
         return 1
     letter, row = stored.letter, _row(stored)
     value = letter.value
-    event = as_json(
-        ReadRecord(letter.topic, letter.partition, letter.offset, letter.timestamp, letter.key, value, letter.headers),
-        store,
-    )
+    event = _event(letter, store)
     if args.json:
-        print(printable_json({**row, "pipeline": letter.pipeline, **_json_event(event, value)}, ascii_only=True))
+        print(printable_json(_whole(stored, event), ascii_only=True))
         return 0
     advice = advice_on_letter(pipeline, store, letter, event["value"])
     lines = {
@@ -194,6 +195,22 @@ def _show(stored: StoredLetter | NoLetter, pipeline: Pipeline, store: SchemaStor
         why = "this pipeline reads JSON" if is_other else printable(event.get("error", ""))
         print(printable_json(event["value"], indent=2) if decoded else f"not decoded: {why}\n{_hex(value)}")
     return 0
+
+
+def _event(letter: DeadLetter, store: SchemaStore) -> dict[str, Any]:
+    """The event, decoded if possible."""
+    return as_json(
+        ReadRecord(
+            letter.topic, letter.partition, letter.offset, letter.timestamp, letter.key, letter.value, letter.headers
+        ),
+        store,
+    )
+
+
+def _whole(stored: StoredLetter, event: Mapping[str, Any]) -> dict[str, Any]:
+    """A letter with its event, for programs."""
+    letter = stored.letter
+    return {**_row(stored), "pipeline": letter.pipeline, **_json_event(event, letter.value)}
 
 
 def _json_event(event: Mapping[str, Any], value: bytes | None) -> dict[str, Any]:

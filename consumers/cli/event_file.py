@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from millstream.consumers.errors import WorkerError
 from millstream.schemas import git_lfs
-from millstream.schemas.file_kind import FileKind, is_model
+from millstream.schemas.file_kind import GZIP_HEAD, FileKind, is_model
 from millstream.schemas.rows import parse_cells
 
 _OPENINGS = ("[", "{", "[{")
@@ -82,8 +82,8 @@ def _refuse_other_bytes(name: str, file: BufferedReader) -> None:
 
 def _no_events(head: bytes, *, is_model: bool) -> str:
     """What a file is whose first bytes or name say that it has no lines of events, and what to do; empty: they don't."""
-    if head.startswith(b"\x1f\x8b"):
-        return "a file that is compressed with gzip. Unpack it (gunzip FILE), or write - in its place: zcat FILE | millstream ..."
+    if head.startswith(GZIP_HEAD):
+        return f"{FileKind.GZIP}. Unpack it (gunzip FILE), or write - in its place: zcat FILE | millstream ..."
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "UTF-16. Convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW"
     if head.startswith(git_lfs.HEAD.encode()):

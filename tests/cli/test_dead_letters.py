@@ -476,6 +476,13 @@ def test_shown_event_with_half_a_character_is_hex_for_programs(kafka: Broker, tm
     assert found["not_decoded"] == "the event has half of a character (a lone surrogate)"
 
 
+def test_option_values_without_json_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.run(["dead-letters", "list", "pipeline.yaml", "--values"])
+    assert ended.value.code == 2
+    assert "Add --json, or leave --values out." in capsys.readouterr().err
+
+
 def test_shown_letter_is_one_json_object_for_programs(kafka: Broker, tmp_path: Path) -> None:
     service = vector_service(tmp_path, kafka)
     value = vector_events(1, seed=1).values[0]
@@ -498,6 +505,8 @@ def test_shown_letter_is_one_json_object_for_programs(kafka: Broker, tmp_path: P
     assert "value" not in junk
     assert empty.get("value") is None
     assert "value_hex" not in empty
+    listed = millstream_here("dead-letters", "list", service.file, "--json", "--values")
+    assert (listed.returncode, [json.loads(line) for line in listed.stdout.splitlines()]) == (0, found)
     missing = millstream_here("dead-letters", "show", service.file, "0@9", "--json")
     assert (missing.returncode, missing.stdout) == (1, "")
     assert "no dead letter at 0@9" in missing.stderr

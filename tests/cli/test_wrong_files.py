@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 from pathlib import Path
 
@@ -22,6 +23,8 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = (folder / "events.jsonl").read_text()
     (folder / "one.jsonl").write_text(f"{events.splitlines()[0]}\n")
     (folder / "events.csv").write_text("id,distance\na,2.5\n")
+    (folder / "notes.txt").write_text("remember\n")
+    (folder / "packed.gz").write_bytes(gzip.compress((folder / "second" / "pipeline.yaml").read_bytes()))
     monkeypatch.chdir(folder)
 
 
@@ -62,6 +65,15 @@ def said(capsys: pytest.CaptureFixture[str], *command: str) -> str:
             "one.jsonl: expected a pipeline file, found events as JSON. Name the pipeline's folder, or its pipeline.yaml.",
         ),
         (
+            "events.csv",
+            "events.csv: expected a pipeline file, found a CSV file. Name the pipeline's folder, or its pipeline.yaml. Events",
+        ),
+        (
+            "packed.gz",
+            "packed.gz: expected a pipeline file, found a file that is compressed with gzip. If it is a pipeline file, unpack it "
+            "(`gunzip < packed.gz > NEW.yaml`). Name the pipeline's folder, or its pipeline.yaml.",
+        ),
+        (
             f"{VERSION}/model.onnx",
             f"{VERSION}/model.onnx: expected a pipeline file, found a model. Did you mean `second`? `millstream init DIR --model "
             f"{VERSION}/model.onnx --sample EVENTS` makes",
@@ -99,7 +111,8 @@ def test_config_that_was_copied_over_the_pipeline_is_told(capsys: pytest.Capture
     [
         ("events.jsonl", "events as JSON"),
         ("one.jsonl", "events as JSON"),
-        ("events.csv", "another file"),
+        ("events.csv", "a CSV file"),
+        ("notes.txt", "another file"),
     ],
 )
 @pytest.mark.parametrize("command", ["predict", "produce"])

@@ -37,7 +37,7 @@ CONFIG = "inputs: [{tensor: x, field: a, dtype: float32}]\noutputs: [{tensor: y}
         ("orders.yaml", "name: a\ninputs: [a]\noutput: {topic: p}\n", None),  # a pipeline file with mistakes
         ("orders.yaml", '{"name": "a"}\n', None),
         ("orders.yaml", "name: a\nkafka: [\n", None),
-        ("events.csv", "id,amount\n1,2.5\n", None),
+        ("events.csv", "id,amount\n1,2.5\n", FileKind.CSV),
         ("events.jsonl", "[" * 100_000, None),
         ("empty", "", None),
         ("text", "\ud800", None),

@@ -22,6 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--all", action="store_true", help="also list letters that were replayed")
     listing.add_argument("--limit", type=positive, metavar="N", help="list at most N letters; the summary counts all")
     add_json(listing, "letter", ", without a summary")
+    listing.add_argument(
+        "--values", action="store_true", help="with --json: also the event, as `show --json` prints it"
+    )
     showing = actions.add_parser("show", help="show one dead letter, with its event decoded if possible")
     add_pipeline(showing)
     showing.add_argument(
