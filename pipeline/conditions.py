@@ -13,9 +13,14 @@ from millstream.schemas.written_numbers import number_of
 Operator = Literal["==", "!=", "<", "<=", ">", ">=", "in", "not in"]
 Constant = str | float | bool
 
-_CONDITION = re.compile(r"\s*(\S+)\s+(==|!=|<=|>=|<|>|not\s+in|in)\s+(.+?)\s*", re.DOTALL)
+_FIELD = r"(?:\[\"(?:[^\"\\]|\\.)*\"\]|\S)+"  # a key in brackets may have blanks
+_CONDITION = re.compile(rf"\s*({_FIELD})\s+(==|!=|<=|>=|<|>|not\s+in|in)\s+(.+?)\s*", re.DOTALL)
+_WITHOUT_BLANKS = re.compile(r"\s*([^\s=!<>]+)\s*(==|!=|<=|>=|<|>)\s*([^\s=!<>]+)\s*")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _ITEM = re.compile(r"\s*('[^']*'|\"[^\"]*\"|[^,'\"\[\]]+)\s*(?:,|$)")
+_OTHER_SYNTAX = re.compile(r"[=<>&|#]|\b(and|or|AND|OR)\b")  # of other languages' conditions; texts rarely have it
+_OTHER_WORDS = {"True": "true", "False": "false", "TRUE": "true", "FALSE": "false"}
+_MAX_WHOLE = 2.0**53  # from here on, a double may stand for several whole numbers
 _EXAMPLES = "such as `amount >= 1000`, `country == DE` or `country in [DE, AT]`"
 
 
@@ -38,7 +43,9 @@ def parse_condition(text: object) -> ParsedCondition:
     """Parse a condition. Raises ValueError, which says what was expected and found."""
     match = _CONDITION.fullmatch(text) if isinstance(text, str) else None
     if match is None or not isinstance(text, str):
-        raise ValueError(f"expected a condition {_EXAMPLES}, found {shown(text)}.")
+        close = _WITHOUT_BLANKS.fullmatch(text) if isinstance(text, str) else None
+        advice = f" Write blanks around the operator: {' '.join(close.groups())}" if close is not None else ""
+        raise ValueError(f"expected a condition {_EXAMPLES}, found {shown(text)}.{advice}")
     field, operator, right = match[1], cast("Operator", " ".join(match[2].split())), match[3]
     is_list = right.startswith("[") and right.endswith("]")
     if is_list != (operator in {"in", "not in"}):
@@ -75,9 +82,23 @@ def _constant(text: str) -> Constant:
     if text in {"true", "false"}:
         return text == "true"
     if (number := number_of(text)) is not None:
+        if abs(number) >= _MAX_WHOLE:
+            raise ValueError(
+                f"expected a number below 2^53, because larger ones are compared inexactly, found {shown(text)}. Write "
+                f'"{text}" to compare it as a text.'
+            )
         return number
     if not text or any(mark in text for mark in "'\"[]"):
         raise ValueError(f"expected a text, a number, true or false, found {shown(text)}.")
+    if text in _OTHER_WORDS:
+        raise ValueError(
+            f'expected true or false, found {shown(text)}. Write {_OTHER_WORDS[text]}, or "{text}" for a text.'
+        )
+    if _OTHER_SYNTAX.search(text):
+        raise ValueError(
+            f"expected one value, found {shown(text)}. Conditions that must all hold are a list of conditions. A text with such "
+            "words or signs stands in quotes."
+        )
     return text
 
 

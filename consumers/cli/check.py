@@ -174,6 +174,8 @@ def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
     """Print what a worker would run, and run the model. Returns the model's error if it rejects blank events."""
     pipeline = plan.pipeline
     console.print(f"schema    {_schema(plan)}", markup=False)
+    if pipeline.input.filter:
+        console.print(f"filter    {' and '.join(each.text for each in pipeline.input.filter)}", markup=False)
     for line in (*_defaults(plan), *_mapping(plan)):
         console.print(line, markup=False)
     try:

@@ -15,12 +15,13 @@ from millstream.inference.conversions import as_numbers
 from millstream.pipeline.conditions import ParsedCondition
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.arrays import Ints, Mask
-from millstream.schemas.column import Column
+from millstream.schemas.column import Column, StringColumn
 from millstream.schemas.decoded import Decoded, Decoder
 from millstream.schemas.decoding import open_decoder
 from millstream.schemas.dtypes import Dtype
 from millstream.schemas.errors import ContradictingPaths, SchemaUnavailable
 from millstream.schemas.ids import ids_of
+from millstream.schemas.json.mismatch import NO_LISTS
 from millstream.schemas.packed import Packed
 from millstream.schemas.store import Schema, SchemaStore
 from millstream.schemas.table import Table
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 
 MANY = 1000  # events, from which on a filter that no event has passed looks wrong
 MAX_EXAMPLES = 5  # values that the warning about it names
-_NUMBER = Cast("any", "number")
+_OF_TEXT = Cast("text", "number")
 _TYPES = ("int32", "int64", "float32", "float64", "boolean", "string", "mixed")
 
 
@@ -101,7 +102,9 @@ class FilteredDecoder:
         except SchemaUnavailable as error:
             error.row = int(passed[error.row])
             raise
-        return replace(Decoded.concat([(passed, decoded)], read.bad), filtered=others)
+        # No filter compares lists, so the advice on them is of no use here.
+        bad = [record._replace(error=record.error.replace(NO_LISTS, "")) for record in read.bad]
+        return replace(Decoded.concat([(passed, decoded)], bad), filtered=others)
 
     def _doubt(self, read: Decoded, passed: int, others: int) -> None:
         """Warn once if none of many events passes: nothing else would tell of a condition that is written wrong."""
@@ -142,12 +145,18 @@ def filtered_decoder(pipeline: Pipeline, decoder: Decoder, store: SchemaStore, r
 
 
 def open_filter(conditions: tuple[ParsedCondition, ...], decoder: Decoder) -> EventFilter:
-    """The filter, given the decoder of its fields. Raises ValueError: a field has no values that conditions compare."""
-    for field, found in decoder.columns.items():
+    """The filter, given the decoder of its fields. Raises ValueError: a field has no values that its condition can compare."""
+    for parsed in conditions:
+        found = decoder.columns[parsed.field]
         if found not in _TYPES:
             raise ValueError(
-                f"expected a field with a text, a number, or true or false, found `{field}`, which is {found}. Name another "
-                "field."
+                f"expected a field with a text, a number, or true or false, found `{parsed.field}`, which is {found}. Name "
+                "another field."
+            )
+        if found == "boolean" and isinstance(parsed.compared[0], float):
+            raise ValueError(
+                f"`{parsed.text}`: expected true or false, because `{parsed.field}` is a boolean, found a number. Write "
+                f"`{parsed.field} == true`."
             )
     return EventFilter(conditions, decoder)
 
@@ -164,13 +173,15 @@ def _texts(column: Column) -> npt.NDArray[np.object_]:
 
 
 def _numbers(column: Column) -> npt.NDArray[np.float64]:
-    """The values as numbers; NaN for a null, and for a value that is none."""
-    converted = _NUMBER.convert(column, lambda: np.empty(0, np.int64))
-    valid = converted.column.valid
-    is_number = np.ones(len(column), np.bool_) if valid is None else valid
-    if converted.wrong is not None:
-        is_number = is_number & ~converted.wrong
-    return np.where(is_number, as_numbers(converted.column).values, np.nan)
+    """The values as numbers, also those of texts; NaN for a null, and for a text that is no number."""
+    wrong: Mask | None = None
+    if isinstance(column, StringColumn):
+        column, wrong, _ = _OF_TEXT.convert(column, lambda: np.empty(0, np.int64))
+    numbers = as_numbers(column)
+    is_number = np.ones(len(numbers), np.bool_) if numbers.valid is None else numbers.valid
+    if wrong is not None:
+        is_number = is_number & ~wrong
+    return np.where(is_number, numbers.values, np.nan)
 
 
 def _examples(column: Column) -> str:

@@ -29,8 +29,8 @@ _EXPECTED = {
     "array": "an array",
     "record": "an object",
 }
-# Only a field of the type `any` is mixed.
-_NO_LISTS = (
+# Fields of the type `any` and those of filters are mixed.
+NO_LISTS = (
     '. The type `any` doesn\'t cover lists: write [] behind the field, such as {field: "tags[]", type: any} in config.yaml, '
     'or "tags[]": text under `output.include` of the pipeline file'
 )
@@ -191,7 +191,7 @@ def _fault(value: Any, tree: AvroType) -> _Fault | None:
 
 
 def _found(value: Any, kind: str) -> str:
-    hint = _NO_LISTS if kind == "mixed" and isinstance(value, list) and not isinstance(value, _Object) else ""
+    hint = NO_LISTS if kind == "mixed" and isinstance(value, list) and not isinstance(value, _Object) else ""
     return f"{in_words(value, quoted=kind == 'enum')}{hint}"
 
 

@@ -79,6 +79,10 @@ def test_sources_of_an_ensemble(tmp_path: Path) -> None:
         ("name != Anna Maria", ("name", "!=", ("Anna Maria",))),
         ("n in [1, -2.5]", ("n", "in", (1.0, -2.5))),
         ("n == '7'", ("n", "==", ("7",))),
+        ('["t y"].x == a b', ('["t y"].x', "==", ("a b",))),
+        ('["a\\"] == b"].x == c', ('["a\\"] == b"].x', "==", ("c",))),
+        ("n <= 9007199254740991", ("n", "<=", (9007199254740991.0,))),
+        ("s == 'R & D or so'", ("s", "==", ("R & D or so",))),
     ],
 )
 def test_conditions(text: str, parsed: tuple[object, ...]) -> None:
@@ -96,6 +100,13 @@ def test_conditions(text: str, parsed: tuple[object, ...]) -> None:
         ("x in []", "expected at least one value in the list, found none."),
         ("x in [a b' c]", "expected values separated by commas"),
         ("x == 'a", "expected a text, a number, true or false"),
+        ("x==7", "found 'x==7'. Write blanks around the operator: x == 7"),
+        ("x == 9007199254740992", "expected a number below 2^53"),
+        ("x in [1, -18446744073709551616]", 'Write "-18446744073709551616" to compare it as a text.'),
+        ("x == True", "expected true or false, found 'True'. Write true, or \"True\" for a text."),
+        ("x == 7 and y == 8", "expected one value, found '7 and y == 8'. Conditions that must all hold are a list"),
+        ("x == a && y", "expected one value"),
+        ("x == 7 # seven", "expected one value"),
     ],
 )
 def test_wrong_conditions(text: str, said: str) -> None:

@@ -58,12 +58,11 @@ def text(kind: object) -> str:
 
 def number(kind: Any) -> float | None:
     if isinstance(kind, str):
-        kind = {"true": "1", "false": "0"}.get(kind, kind)
         try:
             kind = json.loads(kind)
         except ValueError:
             return None
-    return float(kind) if isinstance(kind, bool | int | float) else None
+    return float(kind) if isinstance(kind, int | float) and not isinstance(kind, bool) else None
 
 
 def filtered(inner: Decoder, of_filter: Decoder, *conditions: str) -> FilteredDecoder:
@@ -117,6 +116,11 @@ def test_only_events_that_pass_or_cannot_be_told_are_bad(values: list[bytes]) ->
         if values[row] in WRONG:
             [expected] = alone.decode([values[row]]).bad
             assert (reason, error) == (expected.reason, expected.error)
+
+
+def test_list_in_the_field_of_a_condition_has_no_advice_that_no_filter_can_follow() -> None:
+    [bad] = in_json("kind == order").decode([b'{"kind": ["order"]}']).bad
+    assert bad.error == "kind: expected text, a number, or true or false, found an array"
 
 
 def test_all_conditions_must_hold_and_paths_lead_into_objects() -> None:
@@ -247,4 +251,17 @@ def test_field_that_the_schema_lacks_or_that_is_no_value_is_told(tmp_path: Path)
     changed = json.loads(schema.read_text())
     schema.write_text(json.dumps(changed | {"fields": [*changed["fields"], kinds]}))
     with pytest.raises(PlanError, match="found `kind`, which is list"):
+        make_plan(load_pipeline(service.file, {}))
+
+
+def test_number_for_a_boolean_is_told(tmp_path: Path) -> None:
+    options = {"format": "json", "schema": "number-event", "event_id": "id", "filter": "paid == 1"}
+    service = python_service(tmp_path, NOWHERE, 'return {"y": inputs["x"]}', with_topics=False, input=options)
+    schema = tmp_path / "schemas" / "1-number-event.avsc"
+    fields = json.loads(schema.read_text())["fields"]
+    paid = {"name": "paid", "type": "boolean", "default": False}
+    schema.write_text(json.dumps({"type": "record", "name": "NumberEvent", "fields": [*fields, paid]}))
+    with pytest.raises(
+        PlanError, match=r"`paid == 1`: expected true or false, .* found a number. Write `paid == true`."
+    ):
         make_plan(load_pipeline(service.file, {}))
