@@ -29,7 +29,8 @@ from millstream.consumers.shadow.shadow_plan import live_shadows, why_left_out
 from millstream.consumers.worker.build import build_worker
 from millstream.consumers.worker.clients import largest_outputs
 from millstream.consumers.worker.instance_id import take_instance_id
-from millstream.consumers.worker.model_wait import fetch_models, live
+from millstream.consumers.worker.live import live
+from millstream.consumers.worker.model_wait import fetch_models
 from millstream.consumers.worker.plan import Plan, group_of, make_plan
 from millstream.consumers.worker.worker import Worker
 from millstream.pipeline.pipeline import Pipeline
