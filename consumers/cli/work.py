@@ -8,9 +8,10 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from prometheus_client.exposition import generate_latest
 
@@ -38,6 +39,9 @@ from millstream.schemas.wording import counted
 from millstream.topics.admin import Admin, refuse_unfit_broker, require, roles
 from millstream.topics.broker_probe import BrokerProbe
 from millstream.topics.group import refuse_foreign_group
+
+if TYPE_CHECKING:
+    from millstream.consumers.worker.rollout_following import Control
 
 log = logging.getLogger("millstream")
 
@@ -79,29 +83,9 @@ def run(args: argparse.Namespace) -> int:
     watch = BrokerWatch(
         pipeline.kafka.bootstrap, probe, health, on_change=lambda lost: worker.fail(ClusterChanged(lost))
     )
-    server = None
-    if args.metrics_port is not None:
-        # Open the port before the start, so that probes show what the worker waits for.
-        server = HealthServer(health, metrics.registry, host, args.metrics_port)
-        log.info("serving /metrics, /live and /ready on %s", server.address)
-    try:
-        require(admin, pipeline)
-        refuse_unfit_broker(admin, pipeline)
-        dedicated = args.role == "shadow"
-        control = None
-        if pipeline.rollout is not None and not dedicated:
-            # Imported here, because a plain worker starts sooner without it.
-            from millstream.consumers.worker.rollout_following import read_rollout, with_baseline  # noqa: PLC0415
-
-            control = read_rollout(pipeline, admin, Retry(threading.Event(), health, metrics))
-            pipeline = with_baseline(pipeline, control.reader.record)
-        models = fetch_models(pipeline, health, metrics, dedicated=dedicated)
-        with live(health, pipeline.limits.batch_timeout):
-            plan = make_plan(pipeline, dedicated=dedicated, models=models)
-        for shadow in live_shadows(pipeline, plan.model.id):
-            if shadow.dedicated is dedicated:
-                log.warning("%s", why_left_out(pipeline, shadow))
-        refuse_foreign_group(pipeline.client_config(), pipeline, group_of(plan))
+    # The port is open before the start, so that probes show what the worker waits for.
+    with _served(health, metrics, host, args.metrics_port):
+        plan, control = _planned(pipeline, admin, health, metrics, dedicated=args.role == "shadow")
         instance_id = take_instance_id(args.instance_id, group=group_of(plan), bootstrap=pipeline.kafka.bootstrap)
         note(instance=instance_id.short_name)
         with live(health, pipeline.limits.batch_timeout):  # it runs the model once
@@ -117,23 +101,62 @@ def run(args: argparse.Namespace) -> int:
             )
         del admin  # it would keep its connections and threads
         _log_start(instance_id.name, plan)
-        gc.freeze()  # the objects loaded so far stay, so the garbage collector needn't scan them again
-        drained: bool | None = None  # None: it ends by an error
-        try:
-            # Until the model is warm, a signal ends the process at once: a warm-up may take minutes.
-            drained = _run_watched(
-                worker, watch, probe, partial(_stop_on_signals, worker, pipeline.limits.drain_timeout)
-            )
-        finally:
-            gc.unfreeze()  # at the exit, the collector frees them: libraries such as torch's print their leaked objects there
-            _log_totals(metrics, pipeline, predicts=not dedicated)
-            if drained is None:
-                log.info("the worker ended early, by an error: the totals count what was final until then")
+        drained = _run_counted(worker, watch, probe, plan, metrics)
         instance_id.release()
-    finally:
-        if server is not None:
-            server.close()
     return _ended(drained=drained, too_early=args.until_idle and worker.stopped)
+
+
+@contextmanager
+def _served(health: Health, metrics: Metrics, host: str, port: int | None) -> Iterator[None]:
+    """Serve metrics and probes meanwhile. `port`: None: don't."""
+    if port is None:
+        yield
+        return
+    server = HealthServer(health, metrics.registry, host, port)
+    log.info("serving /metrics, /live and /ready on %s", server.address)
+    try:
+        yield
+    finally:
+        server.close()
+
+
+def _planned(
+    pipeline: Pipeline, admin: Admin, health: Health, metrics: Metrics, *, dedicated: bool
+) -> tuple[Plan, "Control | None"]:
+    """Check the cluster and the group, and load the models. Returns the plan, and the rollout to follow; None: there is none."""
+    require(admin, pipeline)
+    refuse_unfit_broker(admin, pipeline)
+    control = None
+    if pipeline.rollout is not None and not dedicated:
+        # Imported here, because a plain worker starts sooner without it.
+        from millstream.consumers.worker.rollout_following import read_rollout, with_baseline  # noqa: PLC0415
+
+        control = read_rollout(pipeline, admin, Retry(threading.Event(), health, metrics))
+        pipeline = with_baseline(pipeline, control.reader.record)
+    models = fetch_models(pipeline, health, metrics, dedicated=dedicated)
+    with live(health, pipeline.limits.batch_timeout):
+        plan = make_plan(pipeline, dedicated=dedicated, models=models)
+    for shadow in live_shadows(pipeline, plan.model.id):
+        if shadow.dedicated is dedicated:
+            log.warning("%s", why_left_out(pipeline, shadow))
+    refuse_foreign_group(pipeline.client_config(), pipeline, group_of(plan))
+    return plan, control
+
+
+def _run_counted(worker: Worker, watch: BrokerWatch, probe: BrokerProbe, plan: Plan, metrics: Metrics) -> bool:
+    """See `Worker.run`. Logs the totals, also if the worker ends by an error."""
+    gc.freeze()  # the objects loaded so far stay, so the garbage collector needn't scan them again
+    drained: bool | None = None  # None: it ends by an error
+    try:
+        # Until the model is warm, a signal ends the process at once: a warm-up may take minutes.
+        stoppable = partial(_stop_on_signals, worker, plan.pipeline.limits.drain_timeout)
+        drained = _run_watched(worker, watch, probe, stoppable)
+    finally:
+        gc.unfreeze()  # at the exit, the collector frees them: libraries such as torch's print their leaked objects there
+        _log_totals(metrics, plan)
+        if drained is None:
+            log.info("the worker ended early, by an error: the totals count what was final until then")
+    return drained
 
 
 def _ended(*, drained: bool, too_early: bool) -> int:
@@ -197,10 +220,10 @@ def _events_of(plan: Plan) -> str:
     return "JSON without a schema" if checked is None else f"JSON Schema {checked}"
 
 
-def _log_totals(metrics: Metrics, pipeline: Pipeline, *, predicts: bool) -> None:
-    totals = Totals.of_metrics(generate_latest(metrics.registry).decode(), predicts=predicts)
+def _log_totals(metrics: Metrics, plan: Plan) -> None:
+    totals = Totals.of_metrics(generate_latest(metrics.registry).decode(), predicts=not plan.dedicated)
     log.info("%s", totals)
-    if (advice := totals.advice(pipeline.named_in_log)) is not None:
+    if (advice := totals.advice(plan.pipeline.named_in_log)) is not None:
         log.info("%s", advice)
 
 
