@@ -155,9 +155,8 @@ def _for_model(
     version = folder / "models" / guessed.name / "1"
     with new_folder(folder):
         _copy_model(model, version)
-        files = _write_vocabularies(version, guessed.inputs)
-        if not (kept := (config := version / CONFIG_FILE).exists()):
-            config.write_text(config_text(guessed.inputs, model.outputs, files), encoding="utf-8")
+        if not (kept := (version / CONFIG_FILE).exists()):
+            _write_config(version, guessed.inputs, model.outputs)
         _write_pipeline(folder, guessed)
     _tell(folder, version, guessed, kept=kept)
     return 0
@@ -181,13 +180,13 @@ def _guessed(
     return _Guessed(name, model, sample, topic, conditions, len(passed), events, found, event_id, event_time, inputs)
 
 
-def _write_vocabularies(version: Path, inputs: Sequence[InputGuess]) -> dict[str, str]:
-    """Write the files of `vocabulary_files`, and return them."""
+def _write_config(version: Path, inputs: Sequence[InputGuess], outputs: Sequence[str]) -> None:
+    """Write the mapping, and the files of its vocabularies."""
     files = vocabulary_files(inputs)
     for options in (one.options for entry in inputs for one in entry.fields if one.options["field"] in files):
         entries = "".join(f"{text}\n" for text in options["vocabulary"])
         (version / files[options["field"]]).write_text(entries, encoding="utf-8")
-    return files
+    (version / CONFIG_FILE).write_text(config_text(inputs, outputs, files), encoding="utf-8")
 
 
 def _write_pipeline(folder: Path, guessed: _Guessed) -> None:
