@@ -151,7 +151,7 @@ class _Guessed:
 def _for_model(
     folder: Path, model: ModelFile, sample: Sample, topic: str | None, conditions: tuple[ParsedCondition, ...]
 ) -> int:
-    guessed = _guessed(_name_of(folder), model, sample, topic, conditions)
+    guessed = _guess(_name_of(folder), model, sample, topic, conditions)
     version = folder / "models" / guessed.name / "1"
     with new_folder(folder):
         _copy_model(model, version)
@@ -168,7 +168,7 @@ def _name_of(folder: Path) -> str:
     return "".join(allowed)[:MAX_NAME]
 
 
-def _guessed(
+def _guess(
     name: str, model: ModelFile, sample: Sample, topic: str | None, conditions: tuple[ParsedCondition, ...]
 ) -> _Guessed:
     passed = passing(sample.events, conditions)
