@@ -68,12 +68,7 @@ class MemoryShort(WorkerError):  # noqa: N818
         doing: what the worker did, as in "the worker read records".
         error: that memory is short. It is not kept: its traceback would keep what the worker has just read.
         """
-        super().__init__(
-            f"memory ran short while the worker {doing} ({str(error) or type(error).__name__}), so it ends. Nothing is lost: the "
-            f"events since the last commit are read again. Give the worker more memory (`ulimit -v`, or the limit of its "
-            f"container). Or lower `batch.max_events` and `limits.in_flight_bytes` in the pipeline file: the latter also bounds "
-            f"what the worker fetches ahead."
-        )
+        super().__init__(f"memory {ran_short(f'the worker {doing}', error, is_worker=True)}")
 
 
 class EventRefused(WorkerError):  # noqa: N818
@@ -121,6 +116,23 @@ class OffsetsForgotten(WorkerError):  # noqa: N818
 
 class ReadBelowCommitted(WorkerError):  # noqa: N818
     """The client started below the committed offset. Raised by `offset_order`; the worker ends, and the next one goes on."""
+
+
+def ran_short(what: str, error: BaseException, *, is_worker: bool) -> str:
+    """Says that memory ran short, behind the word "memory".
+
+    Args:
+        what: what went on, as in "the worker read records".
+        error: that memory is short.
+        is_worker: whether a worker ends by it, or `millstream run`: the next one goes on with what it has read.
+    """
+    kept = " Nothing is lost: the events since the last commit are read again." if is_worker else ""
+    fewer = "" if is_worker else " Or give a command that reads events fewer of them at a time."
+    return (
+        f"ran short while {what} ({str(error) or type(error).__name__}), so it ends.{kept} Give it more memory (`ulimit -v`, or "
+        f"the limit of its container). Or lower `batch.max_events` and `limits.in_flight_bytes` in the pipeline file: the latter "
+        f"also bounds what a worker fetches ahead.{fewer}"
+    )
 
 
 def as_worker_error(failure: BaseException) -> WorkerError:

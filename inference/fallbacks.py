@@ -36,10 +36,23 @@ class Read(NamedTuple):
         return "absent or null" + (f", and so is its fallback field `{self.fallback}`" if is_nowhere else "")
 
 
-def read(table: Table, field: str, fallback: str | None) -> Read:
-    """The values of a field. An event that lacks it has the value of the fallback."""
-    if fallback is None:
-        return Read(table[field], field)
+class Fields:
+    """The fields of some events. A field and its fallback are merged once, however often they are read."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self._merged: dict[tuple[str, str], Read] = {}
+
+    def read(self, field: str, fallback: str | None) -> Read:
+        """The values of a field. An event that lacks it has the value of the fallback."""
+        if fallback is None:
+            return Read(self.table[field], field)
+        if (merged := self._merged.get((field, fallback))) is None:
+            merged = self._merged[field, fallback] = _merged(self.table, field, fallback)
+        return merged
+
+
+def _merged(table: Table, field: str, fallback: str) -> Read:
     column, other = _of_one_type(table[field], table[fallback])
     if (absent := lacking(column)) is None:
         return Read(column, field, fallback)

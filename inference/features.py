@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.inference.conversions import PLAIN, Conversion, Converter
-from millstream.inference.fallbacks import Read, read
+from millstream.inference.fallbacks import Fields, Read
 from millstream.inference.ragged import Ragged, offsets_of
 from millstream.inference.replaced import Replaced, Replacements, Source, missing_in, unknown_in
 from millstream.inference.signature import DTYPES, TensorInput
@@ -62,7 +62,7 @@ def to_tensors(
         allow_nan: whether a field may be NaN or infinite.
         event_times: the time of each event, in ms since the epoch; needed only if an input has its age.
     """
-    return fitting(*fill_tensors(table, inputs, allow_nan=allow_nan, event_times=event_times))
+    return fitting(*fill_tensors(Fields(table), inputs, allow_nan=allow_nan, event_times=event_times))
 
 
 def fitting(filled: dict[str, Any], problems: Mapping[int, str], replaced: Replacements) -> Features:
@@ -78,11 +78,11 @@ def fitting(filled: dict[str, Any], problems: Mapping[int, str], replaced: Repla
 
 
 def fill_tensors(
-    table: Table, inputs: Sequence[TensorInput], *, allow_nan: bool, event_times: Ints | None = None
+    fields: Fields, inputs: Sequence[TensorInput], *, allow_nan: bool, event_times: Ints | None = None
 ) -> tuple[dict[str, Any], dict[int, str], Replacements]:
     """The tensors of all events, the first problem of each event that doesn't fit, and what was replaced.
 
-    The tensors may hold anything in the rows of such events. Arguments: see `to_tensors`.
+    The tensors may hold anything in the rows of such events. `fields`: of the events. Other arguments: see `to_tensors`.
     """
     problems: dict[int, str] = {}
     unknown: _Unknown = {}
@@ -90,17 +90,17 @@ def fill_tensors(
     for entry in inputs:
         if entry.max_length is None:
             fill = _fill_array if entry.array else _fill_scalars
-            made = fill(table, entry, problems, unknown, event_times)
+            made = fill(fields, entry, problems, unknown, event_times)
             if not allow_nan and not made.is_finite:
-                _find_nan(table, made, entry, problems)
+                _find_nan(fields, made, entry, problems)
             filled[entry.tensor] = made.array
     if varying := [entry for entry in inputs if entry.max_length is not None and entry.fields]:
-        lists = _varying_lists(table, varying, filled, [entry for entry in inputs if entry.token_types])
-        filled |= _fill_ragged(table, varying, lists, problems, unknown, event_times, allow_nan=allow_nan)
-    return filled, problems, Replacements(len(table), unknown | missing_in(table, inputs))
+        lists = _varying_lists(fields, varying, filled, [entry for entry in inputs if entry.token_types])
+        filled |= _fill_ragged(fields, varying, lists, problems, unknown, event_times, allow_nan=allow_nan)
+    return filled, problems, Replacements(len(fields.table), unknown | missing_in(fields, inputs))
 
 
-def _find_nan(table: Table, filled: _Filled, entry: TensorInput, problems: dict[int, str]) -> None:
+def _find_nan(fields: Fields, filled: _Filled, entry: TensorInput, problems: dict[int, str]) -> None:
     """Add the events with NaN or infinity to `problems`."""
     array = filled.array
     if array.dtype.kind != "f" or (is_finite := np.isfinite(array)).all():
@@ -110,7 +110,7 @@ def _find_nan(table: Table, filled: _Filled, entry: TensorInput, problems: dict[
         is_finite = is_finite | filled.missing
     if not (rows := np.flatnonzero(~is_finite.all(axis=1)).tolist()):
         return
-    reads = _reads(table, entry)
+    reads = _reads(fields, entry)
     for row in rows:
         at = int(is_finite[row].argmin())
         own = reads[0 if entry.array else at]
@@ -119,9 +119,9 @@ def _find_nan(table: Table, filled: _Filled, entry: TensorInput, problems: dict[
         problems.setdefault(row, f"field {where} is {found}, which tensor `{entry.tensor}` does not take")
 
 
-def _reads(table: Table, entry: TensorInput) -> list[Read]:
+def _reads(fields: Fields, entry: TensorInput) -> list[Read]:
     """The values of each field."""
-    return [read(table, field, conversion.fallback) for field, conversion in entry.converted_fields]
+    return [fields.read(field, conversion.fallback) for field, conversion in entry.converted_fields]
 
 
 def _not_finite(column: Column, row: int, at: int, entry: TensorInput) -> str:
@@ -137,21 +137,23 @@ def _not_finite(column: Column, row: int, at: int, entry: TensorInput) -> str:
 
 
 def _fill_scalars(
-    table: Table, entry: TensorInput, problems: dict[int, str], unknown: _Unknown, event_times: Ints | None
+    fields: Fields, entry: TensorInput, problems: dict[int, str], unknown: _Unknown, event_times: Ints | None
 ) -> _Filled:
     """The tensor, [events, *shape]."""
-    array = np.empty((len(table), len(entry.fields)), DTYPES[entry.dtype])
+    array = np.empty((len(fields.table), len(entry.fields)), DTYPES[entry.dtype])
     missing: Mask | None = None
     # Rows that have a problem already: they get only one message, because a thousand fields may be null.
-    lacking = np.zeros(len(table), np.bool_)
+    lacking = np.zeros(len(fields.table), np.bool_)
     for place, (field, conversion) in enumerate(entry.converted_fields):
         # Few fields have a fallback, and few events a problem: the others need no `Read`, which takes longer.
-        column = given = table[field] if conversion.fallback is None else read(table, field, conversion.fallback).column
+        column = given = (
+            fields.table[field] if conversion.fallback is None else fields.read(field, conversion.fallback).column
+        )
         if conversion.converter is not None:
             column, wrong, is_unknown = conversion.converter.convert(given, lambda: _known(event_times))
             _note_unknown(field, conversion, given, is_unknown, unknown)
             if wrong is not None:
-                values = read(table, field, conversion.fallback)
+                values = fields.read(field, conversion.fallback)
                 _report_wrong(values, wrong & ~lacking, conversion.converter, entry.tensor, problems)
                 lacking |= wrong
         array[:, place], unfit = _cast(column, entry.dtype)
@@ -163,9 +165,9 @@ def _fill_scalars(
         if unfit is None:
             continue
         if len(rows := np.flatnonzero(unfit & ~lacking)):
-            _report_unfit(read(table, field, conversion.fallback), column, rows, entry, problems)
+            _report_unfit(fields.read(field, conversion.fallback), column, rows, entry, problems)
         lacking |= unfit
-    return _Filled(array.reshape(len(table), *entry.shape), missing)
+    return _Filled(array.reshape(len(fields.table), *entry.shape), missing)
 
 
 def _report_unfit(given: Read, column: Column, rows: Ints, entry: TensorInput, problems: dict[int, str]) -> None:
@@ -218,10 +220,10 @@ def _cast(column: Column, dtype: str) -> tuple[npt.NDArray[Any], Mask | None]:
 
 
 def _fill_array(
-    table: Table, entry: TensorInput, problems: dict[int, str], unknown: _Unknown, event_times: Ints | None
+    fields: Fields, entry: TensorInput, problems: dict[int, str], unknown: _Unknown, event_times: Ints | None
 ) -> _Filled:
     """The tensor, [events, *shape]; anything if a list has the wrong length."""
-    given = _lists(table, entry)
+    given = _lists(fields, entry)
     lists = given.lists
     is_wrong = _has_wrong_length(lists, entry)
     wrong = np.flatnonzero(is_wrong)
@@ -272,7 +274,7 @@ def _with_zeros(items: npt.NDArray[Any], lengths: Ints, wrong: Ints, width: int)
 
 
 def _fill_ragged(
-    table: Table,
+    fields: Fields,
     inputs: Sequence[TensorInput],
     given: Sequence[Read],
     problems: dict[int, str],
@@ -289,7 +291,7 @@ def _fill_ragged(
         # With a value for nulls, a null list is an empty one.
         is_null = False if lists.valid is None or _conversion(entry).missing is not None else ~lists.valid
         wrong = np.flatnonzero(is_null | (lists.lengths > entry.max_length))
-        sources = _reads(table, entry) if len(wrong) else []
+        sources = _reads(fields, entry) if len(wrong) else []
         for row, length in _at(wrong, lists):
             source = _null_one(sources, row)
             problems.setdefault(
@@ -319,15 +321,15 @@ def _null_one(reads: Sequence[Read], row: int) -> Read:
 
 
 def _varying_lists(
-    table: Table, inputs: Sequence[TensorInput], filled: dict[str, Any], token_types: Sequence[TensorInput]
+    fields: Fields, inputs: Sequence[TensorInput], filled: dict[str, Any], token_types: Sequence[TensorInput]
 ) -> list[Read]:
     """The lists that fill the inputs of variable length. Adds to `filled` the tensors with the types of their tokens."""
     every = []
     for entry in inputs:
         if entry.splitter is None:
-            every.append(_lists(table, entry))
+            every.append(_lists(fields, entry))
             continue
-        reads = _reads(table, entry)
+        reads = _reads(fields, entry)
         lists, types = entry.splitter.split([each.column for each in reads])
         for of_types in token_types:
             filled[of_types.tensor] = Ragged.of_lengths(types().astype(DTYPES[of_types.dtype]), lists.lengths)
@@ -335,8 +337,8 @@ def _varying_lists(
     return every
 
 
-def _lists(table: Table, entry: TensorInput) -> Read:
-    (given,) = _reads(table, entry)
+def _lists(fields: Fields, entry: TensorInput) -> Read:
+    (given,) = _reads(fields, entry)
     return given._replace(column=_truncated(given.lists, entry.width)) if entry.truncates else given
 
 

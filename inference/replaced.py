@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from millstream.inference.fallbacks import lacking, read
+from millstream.inference.fallbacks import Fields, lacking
 from millstream.inference.signature import TensorInput
 from millstream.schemas.arrays import Mask
 from millstream.schemas.column import Column, ListColumn, StringColumn
@@ -71,15 +71,15 @@ class Replacements:
         return found.of if source.option in {"unknown", "include"} else self.events - found.empty
 
 
-def missing_in(table: Table, inputs: Sequence[TensorInput]) -> dict[Source, Replaced]:
+def missing_in(fields: Fields, inputs: Sequence[TensorInput]) -> dict[Source, Replaced]:
     """The events that lack fields for which the inputs have a `missing`. Of a list, all values must be absent."""
     found = {}
-    events = len(table)
+    events = len(fields.table)
     for entry in inputs:
         for name, conversion in entry.converted_fields if entry.conversions else ():
             if not conversion.is_mapped or conversion.in_place_of_null is None:
                 continue
-            column = read(table, name, conversion.fallback).column
+            column = fields.read(name, conversion.fallback).column
             absent, empty = lacking(column), _empty(column)
             count = 0 if absent is None else int(np.count_nonzero(absent))
             if count or empty:

@@ -4,9 +4,11 @@ import argparse
 import glob
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from millstream.consumers.cli.new_folder import new_folder
 from millstream.consumers.cli.sample import Sample, of_file, of_skipped, of_topic
@@ -15,13 +17,13 @@ from millstream.consumers.demo.example import example_folder
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.scaffold.deletions import without_deletions
 from millstream.consumers.scaffold.guess import inputs_of
-from millstream.consumers.scaffold.guesses import FieldGuess, are_open, guesses
+from millstream.consumers.scaffold.guesses import FieldGuess, InputGuess, are_open, guesses
 from millstream.consumers.scaffold.imported_files import imported_beside, named_beside
 from millstream.consumers.scaffold.inspection import look_at
 from millstream.consumers.scaffold.kinds import hints
 from millstream.consumers.scaffold.model_file import ModelFile
 from millstream.consumers.scaffold.own_fields import event_id_of, event_time_of, why_no_event_id, why_no_event_time
-from millstream.consumers.scaffold.survey import survey
+from millstream.consumers.scaffold.survey import Found, survey
 from millstream.consumers.scaffold.texts import NO_TOPIC, config_text, guessed_topic, pipeline_text, vocabulary_files
 from millstream.consumers.scaffold.unused import unused
 from millstream.inference.executors.installed import BY_FILE
@@ -114,63 +116,128 @@ def _example(folder: Path) -> int:
     return 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Guessed:
+    """A pipeline for a model, guessed from a sample."""
+
+    name: str  # of the pipeline and of the model
+    model: ModelFile
+    sample: Sample
+    topic: str | None  # that the sample is from; None: it is from a file
+    conditions: tuple[ParsedCondition, ...]  # of the filter
+    passed: int  # events of the sample that pass the filter
+    events: Sequence[Mapping[str, Any]]  # those that the guesses are from
+    found: Mapping[str, Found]  # their fields
+    event_id: FieldGuess | None
+    event_time: FieldGuess | None
+    inputs: list[InputGuess]
+
+    @property
+    def why_no_id(self) -> str:
+        return why_no_event_id(self.found, len(self.events))
+
+    @property
+    def used(self) -> list[str]:
+        """The fields that are used up. The event's time isn't: it may be a feature, too."""
+        own = [] if self.event_id is None else [self.event_id.options["field"]]
+        return [*own, *(one.options["field"] for entry in self.inputs for one in entry.fields)]
+
+    @property
+    def commands(self) -> str:
+        # A sample of a topic must not be written into this topic once more.
+        return _listed((PREDICT, *(one for one in COMMANDS if self.topic is None or one is not PRODUCE)))
+
+
 def _for_model(
     folder: Path, model: ModelFile, sample: Sample, topic: str | None, conditions: tuple[ParsedCondition, ...]
 ) -> int:
+    guessed = _guess(_name_of(folder), model, sample, topic, conditions)
+    version = folder / "models" / guessed.name / "1"
+    with new_folder(folder):
+        _copy_model(model, version)
+        if not (kept := (version / CONFIG_FILE).exists()):
+            _write_config(version, guessed.inputs, model.outputs)
+        _write_pipeline(folder, guessed)
+    _tell(folder, version, guessed, kept=kept)
+    return 0
+
+
+def _name_of(folder: Path) -> str:
+    """The pipeline's name: that of its folder, as far as topics may have it."""
     allowed = [each if each.isascii() and (each.isalnum() or each in "._-") else "-" for each in folder.resolve().name]
-    name = "".join(allowed)[:MAX_NAME]
-    events = passing(sample.events, conditions)
-    surveyed = without_deletions(events)
-    found, count = survey(surveyed), len(surveyed)
+    return "".join(allowed)[:MAX_NAME]
+
+
+def _guess(
+    name: str, model: ModelFile, sample: Sample, topic: str | None, conditions: tuple[ParsedCondition, ...]
+) -> _Guessed:
+    passed = passing(sample.events, conditions)
+    events = without_deletions(passed)
+    found, count = survey(events), len(events)
     event_id, event_time = event_id_of(found, count), event_time_of(found, count)
-    no_id = why_no_event_id(found, count)
     taken = [one.options["field"] for one in (event_id, event_time) if one is not None]
     inputs = inputs_of(model, found, count, taken)
+    return _Guessed(name, model, sample, topic, conditions, len(passed), events, found, event_id, event_time, inputs)
+
+
+def _write_config(version: Path, inputs: Sequence[InputGuess], outputs: Sequence[str]) -> None:
+    """Write the mapping, and the files of its vocabularies."""
     files = vocabulary_files(inputs)
-    # A sample of a topic must not be written into this topic once more.
-    commands = _listed((PREDICT, *(one for one in COMMANDS if topic is None or one is not PRODUCE)))
-    with new_folder(folder):
-        version = folder / "models" / name / "1"
-        _copy_model(model, version)
-        for options in (one.options for entry in inputs for one in entry.fields if one.options["field"] in files):
-            entries = "".join(f"{text}\n" for text in options["vocabulary"])
-            (version / files[options["field"]]).write_text(entries, encoding="utf-8")
-        if not (kept := (config := version / CONFIG_FILE).exists()):
-            config.write_text(config_text(inputs, model.outputs, files), encoding="utf-8")
-        (folder / "pipeline.yaml").write_text(
-            pipeline_text(name, topic, event_id, event_time, no_id, [each.text for each in conditions]),
-            encoding="utf-8",
-        )
-        (folder / "events.jsonl").write_text(
-            "".join(f"{json.dumps(event)}\n" for event in sample.events), encoding="utf-8"
-        )
-        readme = GENERATED_README.format(name=name, count=_counted(sample), commands=commands)
-        (folder / "README.md").write_text(readme, encoding="utf-8")
+    for options in (one.options for entry in inputs for one in entry.fields if one.options["field"] in files):
+        entries = "".join(f"{text}\n" for text in options["vocabulary"])
+        (version / files[options["field"]]).write_text(entries, encoding="utf-8")
+    (version / CONFIG_FILE).write_text(config_text(inputs, outputs, files), encoding="utf-8")
+
+
+def _write_pipeline(folder: Path, guessed: _Guessed) -> None:
+    """Write what is beside the model."""
+    conditions = [each.text for each in guessed.conditions]
+    own = guessed.event_id, guessed.event_time, guessed.why_no_id
+    texts = {
+        "pipeline.yaml": pipeline_text(guessed.name, guessed.topic, *own, conditions),
+        "events.jsonl": "".join(f"{json.dumps(event)}\n" for event in guessed.sample.events),
+        "README.md": GENERATED_README.format(
+            name=guessed.name, count=_counted(guessed.sample), commands=guessed.commands
+        ),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _tell(folder: Path, version: Path, guessed: _Guessed, *, kept: bool) -> None:
+    """Print what was guessed, and what to do next. `kept`: the model had a config.yaml already."""
+    model, sample, config = guessed.model, guessed.sample, f"models/{guessed.name}/1/{CONFIG_FILE}"
     print(f"{folder} holds a pipeline for {model.path}, guessed from {_counted(sample)}.\n")
-    for note in _notes(sample, topic, len(events), count):
+    for note in _notes(sample, guessed.topic, guessed.passed, len(guessed.events)):
         print(note)
-    print(f"Look at these guesses, in pipeline.yaml and in models/{name}/1/{CONFIG_FILE}:")
-    if topic is None:
-        print(f"- input.topics: {guessed_topic(name)}: {NO_TOPIC}")
-    print(f"- input.event_id: {_own_field(event_id, no_id)}")
-    print(f"- input.event_time: {_own_field(event_time, why_no_event_time(found))}")
-    if kept:
-        print(f"- the {CONFIG_FILE} that lay beside the model is taken as it is")
-    for guess in () if kept else (*guesses(inputs), *_not_loaded(model, name)):
+    print(f"Look at these guesses, in pipeline.yaml and in {config}:")
+    for guess in _guesses(guessed, kept=kept):
         print(f"- {guess}")
-    own = [] if event_id is None else [event_id.options["field"]]  # not the event's time, which may be a feature, too
-    used = [*own, *(one.options["field"] for entry in inputs for one in entry.fields)]
-    for hint in () if kept else hints(surveyed, found, used):
+    for hint in () if kept else hints(guessed.events, guessed.found, guessed.used):
         print(f"\n{printable(hint)}")
     if model.name == "model.py":
         print(_not_copied(model.path, version), end="")
-    if not kept and (left := list(unused(found, used, count))):
+    if not kept and (left := list(unused(guessed.found, guessed.used, len(guessed.events)))):
         print("\nThese fields of the events fill no input:")
         print("\n".join(f"- {printable(line)}" for line in left))
-    is_open = PLACEHOLDER in config.read_text(encoding="utf-8") if kept else not model.outputs or are_open(inputs)
-    first = f" replace each {PLACEHOLDER} in models/{name}/1/{CONFIG_FILE}, then" if is_open else ""
-    print(f"\nNext:{first}\n\ncd {quote(str(folder))}\n{commands}")
-    return 0
+    is_open = not model.outputs or are_open(guessed.inputs)
+    if kept:
+        is_open = PLACEHOLDER in (version / CONFIG_FILE).read_text(encoding="utf-8")
+    first = f" replace each {PLACEHOLDER} in {config}, then" if is_open else ""
+    print(f"\nNext:{first}\n\ncd {quote(str(folder))}\n{guessed.commands}")
+
+
+def _guesses(guessed: _Guessed, *, kept: bool) -> Iterator[str]:
+    """What to look at. `kept`: see `_tell`."""
+    if guessed.topic is None:
+        yield f"input.topics: {guessed_topic(guessed.name)}: {NO_TOPIC}"
+    yield f"input.event_id: {_own_field(guessed.event_id, guessed.why_no_id)}"
+    yield f"input.event_time: {_own_field(guessed.event_time, why_no_event_time(guessed.found))}"
+    if kept:
+        yield f"the {CONFIG_FILE} that lay beside the model is taken as it is"
+    else:
+        yield from guesses(guessed.inputs)
+        yield from _not_loaded(guessed.model, guessed.name)
 
 
 def _notes(sample: Sample, topic: str | None, passed: int, count: int) -> Iterator[str]:

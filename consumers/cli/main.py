@@ -27,6 +27,7 @@ from millstream.consumers.errors import (
     PlanError,
     WorkerError,
     WorkersStopped,
+    ran_short,
 )
 from millstream.inference.errors import InferenceError, ModelConfigError
 from millstream.pipeline.errors import PipelineError
@@ -93,13 +94,7 @@ def run(arguments: Sequence[str]) -> int:
 def _tell_short(arguments: Sequence[str], error: Exception) -> int:
     """Say that memory is short; returns the exit code. What a worker that runs was doing, it tells itself."""
     name = command_of(arguments)
-    kept = " Nothing is lost: the events since the last commit are read again." if name in SUPERVISED else ""
-    say(
-        f"Memory ran short while `millstream {name}` ran ({str(error) or type(error).__name__}), so it ends.{kept} Give it more "
-        f"memory (`ulimit -v`, or the limit of its container). If that is not to be had, lower `batch.max_events` and "
-        f"`limits.in_flight_bytes` in the pipeline file, or give a command that reads events fewer of them at a time.",
-        logging.ERROR,
-    )
+    say(f"Memory {ran_short(f'`millstream {name}` ran', error, is_worker=name in SUPERVISED)}", logging.ERROR)
     return FAILED
 
 

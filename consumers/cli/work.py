@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from prometheus_client.exposition import generate_latest
 
@@ -29,7 +30,8 @@ from millstream.consumers.shadow.shadow_plan import live_shadows, why_left_out
 from millstream.consumers.worker.build import build_worker
 from millstream.consumers.worker.clients import largest_outputs
 from millstream.consumers.worker.instance_id import take_instance_id
-from millstream.consumers.worker.model_wait import fetch_models, live
+from millstream.consumers.worker.live import live
+from millstream.consumers.worker.model_wait import fetch_models
 from millstream.consumers.worker.plan import Plan, group_of, make_plan
 from millstream.consumers.worker.worker import Worker
 from millstream.pipeline.pipeline import Pipeline
@@ -37,6 +39,9 @@ from millstream.schemas.wording import counted
 from millstream.topics.admin import Admin, refuse_unfit_broker, require, roles
 from millstream.topics.broker_probe import BrokerProbe
 from millstream.topics.group import refuse_foreign_group
+
+if TYPE_CHECKING:
+    from millstream.consumers.worker.rollout_following import Control
 
 log = logging.getLogger("millstream")
 
@@ -78,29 +83,9 @@ def run(args: argparse.Namespace) -> int:
     watch = BrokerWatch(
         pipeline.kafka.bootstrap, probe, health, on_change=lambda lost: worker.fail(ClusterChanged(lost))
     )
-    server = None
-    if args.metrics_port is not None:
-        # Open the port before the start, so that probes show what the worker waits for.
-        server = HealthServer(health, metrics.registry, host, args.metrics_port)
-        log.info("serving /metrics, /live and /ready on %s", server.address)
-    try:
-        require(admin, pipeline)
-        refuse_unfit_broker(admin, pipeline)
-        dedicated = args.role == "shadow"
-        control = None
-        if pipeline.rollout is not None and not dedicated:
-            # Imported here, because a plain worker starts sooner without it.
-            from millstream.consumers.worker.rollout_following import read_rollout, with_baseline  # noqa: PLC0415
-
-            control = read_rollout(pipeline, admin, Retry(threading.Event(), health, metrics))
-            pipeline = with_baseline(pipeline, control.reader.record)
-        models = fetch_models(pipeline, health, metrics, dedicated=dedicated)
-        with live(health, pipeline.limits.batch_timeout):
-            plan = make_plan(pipeline, dedicated=dedicated, models=models)
-        for shadow in live_shadows(pipeline, plan.model.id):
-            if shadow.dedicated is dedicated:
-                log.warning("%s", why_left_out(pipeline, shadow))
-        refuse_foreign_group(pipeline.client_config(), pipeline, group_of(plan))
+    # The port is open before the start, so that probes show what the worker waits for.
+    with _served(health, metrics, host, args.metrics_port):
+        plan, control = _planned(pipeline, admin, health, metrics, dedicated=args.role == "shadow")
         instance_id = take_instance_id(args.instance_id, group=group_of(plan), bootstrap=pipeline.kafka.bootstrap)
         note(instance=instance_id.short_name)
         with live(health, pipeline.limits.batch_timeout):  # it runs the model once
@@ -116,17 +101,49 @@ def run(args: argparse.Namespace) -> int:
             )
         del admin  # it would keep its connections and threads
         _log_start(instance_id.name, plan)
-        gc.freeze()  # the objects loaded so far stay, so the garbage collector needn't scan them again
-        with _totals_logged(metrics, pipeline, predicts=not dedicated):
+        with _totals_logged(metrics, plan), _loaded_objects_frozen():
             # Until the model is warm, a signal ends the process at once: a warm-up may take minutes.
-            drained = _run_watched(
-                worker, watch, probe, partial(_stop_on_signals, worker, pipeline.limits.drain_timeout)
-            )
+            stoppable = partial(_stop_on_signals, worker, plan.pipeline.limits.drain_timeout)
+            drained = _run_watched(worker, watch, probe, stoppable)
         instance_id.release()
-    finally:
-        if server is not None:
-            server.close()
     return _ended(drained=drained, too_early=args.until_idle and worker.stopped)
+
+
+@contextmanager
+def _served(health: Health, metrics: Metrics, host: str, port: int | None) -> Iterator[None]:
+    """Serve metrics and probes meanwhile. `port`: None: don't."""
+    if port is None:
+        yield
+        return
+    server = HealthServer(health, metrics.registry, host, port)
+    log.info("serving /metrics, /live and /ready on %s", server.address)
+    try:
+        yield
+    finally:
+        server.close()
+
+
+def _planned(
+    pipeline: Pipeline, admin: Admin, health: Health, metrics: Metrics, *, dedicated: bool
+) -> tuple[Plan, "Control | None"]:
+    """Check the cluster and the group, and load the models. Returns the plan, and the rollout to follow; None: there is none."""
+    require(admin, pipeline)
+    refuse_unfit_broker(admin, pipeline)
+    control = None
+    if pipeline.rollout is not None and not dedicated:
+        # Imported here, because a plain worker starts sooner without it.
+        from millstream.consumers.worker.rollout_following import read_rollout, with_baseline  # noqa: PLC0415
+
+        control = read_rollout(pipeline, admin, Retry(threading.Event(), health, metrics))
+        pipeline = with_baseline(pipeline, control.reader.record)
+    models = fetch_models(pipeline, health, metrics, dedicated=dedicated)
+    with live(health, pipeline.limits.batch_timeout):
+        plan = make_plan(pipeline, dedicated=dedicated, models=models)
+    for shadow in live_shadows(pipeline, plan.model.id):
+        if shadow.dedicated is dedicated:
+            log.warning("%s", why_left_out(pipeline, shadow))
+    refuse_foreign_group(pipeline.client_config(), pipeline, group_of(plan))
+    return plan, control
 
 
 def _ended(*, drained: bool, too_early: bool) -> int:
@@ -191,7 +208,7 @@ def _events_of(plan: Plan) -> str:
 
 
 @contextmanager
-def _totals_logged(metrics: Metrics, pipeline: Pipeline, *, predicts: bool) -> Iterator[None]:
+def _totals_logged(metrics: Metrics, plan: Plan) -> Iterator[None]:
     """Log the totals once the worker has ended, also by an error."""
     failure: BaseException | None = None
     try:
@@ -200,15 +217,24 @@ def _totals_logged(metrics: Metrics, pipeline: Pipeline, *, predicts: bool) -> I
         failure = error
         raise
     finally:
-        gc.unfreeze()  # at the exit, the collector frees them: libraries such as torch's print their leaked objects there
         read_below = isinstance(failure, OffsetsPastEnd | ReadBelowCommitted)
         text = generate_latest(metrics.registry).decode()
-        totals = Totals.of_metrics(text, predicts=predicts, read_below=read_below)
+        totals = Totals.of_metrics(text, predicts=not plan.dedicated, read_below=read_below)
         log.info("%s", totals)
-        if (advice := totals.advice(pipeline.named_in_log)) is not None:
+        if (advice := totals.advice(plan.pipeline.named_in_log)) is not None:
             log.info("%s", advice)
         if failure is not None:
             log.info("the worker ended early, by an error: the totals count what was final until then")
+
+
+@contextmanager
+def _loaded_objects_frozen() -> Iterator[None]:
+    """Spare the garbage collector the objects that are loaded so far: they stay, so it needn't scan them again."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()  # at the exit, the collector frees them: libraries such as torch's print their leaked objects there
 
 
 def _stop_on_signals(worker: Worker, drain_timeout: float) -> None:

@@ -93,6 +93,7 @@ def replaceable_in(model: ModelVersion) -> dict[Source, Replaceable]:
 
 
 def _named(column: str, conversion: Conversion) -> str:
+    """As the subject of a sentence. Not as `with_fallback` names it: most events lack one of "amount or price"."""
     return column if conversion.fallback is None else f"{column} (with the fallback {conversion.fallback})"
 
 

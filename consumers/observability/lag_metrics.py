@@ -33,7 +33,10 @@ class LagLook:
 
     @property
     def seconds(self) -> float | None:
-        """The greatest known age of an unprocessed event; None if it is not known for any partition."""
+        """The greatest known age of an unprocessed event, so the least that the oldest one has. None: no age is known.
+
+        For alerts: one partition that can't be read must not hide the others. People are shown `oldest_age`.
+        """
         return max((lag.seconds for lag in self.lags if lag.seconds is not None), default=None)
 
     @property
@@ -173,7 +176,10 @@ def _family(name: str, text: str, *labels: str) -> GaugeMetricFamily:
 
 
 def oldest_age(lags: Sequence[PartitionLag]) -> float | None:
-    """The age of the oldest unprocessed event; None if that of one of the partitions is not known."""
+    """The age of the oldest unprocessed event, as people are shown it. None: that of one of the partitions isn't known.
+
+    Without partitions it is 0. See also `LagLook.seconds`.
+    """
     ages = [lag.seconds for lag in lags]
     return None if None in ages else max((age for age in ages if age is not None), default=0.0)
 

@@ -187,7 +187,7 @@ class ShadowThread:
         self._busy = busy
         self._assignment = assignment
         self._metrics = metrics
-        self._warnings = ShedWarnings()  # only the write thread uses it
+        self.warnings = ShedWarnings()  # only the write thread uses it
         self._queue: SimpleQueue[tuple[BatchResult, NextOffsets] | None] = SimpleQueue()
         self._waiting = 0  # events in the queue
         self._call: Call | None = None
@@ -214,15 +214,15 @@ class ShadowThread:
         if not shed:
             self.catch_up()
         elif left := self._leave_out(answered, "shed"):
-            self._warnings.warn(left, self._call, full=full)
+            self.warnings.warn(left, self._call, full=full)
 
     def catch_up(self) -> None:
         """Log the shed events that are not told yet, once their time has come. The write thread calls it."""
-        self._warnings.catch_up()
+        self.warnings.catch_up()
 
     def say_all(self) -> None:
         """Log the shed events that are not told yet, at the end. The write thread calls it."""
-        self._warnings.say_all()
+        self.warnings.say_all()
 
     @property
     def at_work(self) -> bool:

@@ -18,6 +18,7 @@ class FileChange:
         """
         self._environ = environ
         self._pipeline = pipeline
+        # The content tells a change. It can't tell a save: the file may be half saved for a moment, and then as before.
         self._content = _content(pipeline.path)  # that the last worker was started with
         self._saved: dict[int, int | None] = {}  # number of a worker -> when the file was saved, at the worker's start
 

@@ -1,22 +1,20 @@
-"""A worker's start: waits for the models while their repository is away, and keeps `/live` at 200 while they load."""
+"""A worker's start: fetches the models, and waits while their repository is away."""
 
-import math
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 
 from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.resilience.retry import Retry
+from millstream.consumers.worker.live import live
 from millstream.inference.errors import ModelConfigError
 from millstream.pipeline.pipeline import Pipeline
 
 WHAT = "models"
 """How the metrics name what is away."""
-TURN_EVERY = 1.0  # seconds
 
 
 def fetch_models(pipeline: Pipeline, health: Health, metrics: Metrics, *, dedicated: bool) -> PipelineModels:
@@ -61,26 +59,3 @@ def _look(fetch: Callable[[], object]) -> None:
     """Look whether a folder answers. Mistakes in it are left to `make_plan`, which says what to do about each."""
     with suppress(ModelConfigError):
         fetch()
-
-
-@contextmanager
-def live(health: Health, at_most: float = math.inf) -> Iterator[None]:
-    """Tell the health that the worker is live: a large model may take minutes.
-
-    Args:
-        health: is told.
-        at_most: after so many seconds it is told no more, as the call probably hangs. By default, the call is bounded by itself.
-    """
-    done, until = threading.Event(), time.monotonic() + at_most
-
-    def turn() -> None:
-        while not done.wait(TURN_EVERY) and time.monotonic() < until:
-            health.turn()
-
-    thread = threading.Thread(target=turn, name="start", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()

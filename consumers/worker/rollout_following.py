@@ -18,7 +18,7 @@ from millstream.consumers.serving.held_versions import HeldVersions
 from millstream.consumers.serving.rollout_watch import RolloutWatch
 from millstream.consumers.serving.wanted_now import Target, wanted_now
 from millstream.consumers.worker.following import Following, loads_with_less_priority
-from millstream.consumers.worker.model_wait import live
+from millstream.consumers.worker.live import live
 from millstream.consumers.worker.plan import Plan, check_outputs
 from millstream.consumers.worker.shared import Shared
 from millstream.consumers.worker.version_loader import VersionLoader, primary_of

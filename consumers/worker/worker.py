@@ -35,7 +35,7 @@ from millstream.consumers.worker.backpressure import POLL_INTERVAL, Backpressure
 from millstream.consumers.worker.compute import DECODE_RECORDS
 from millstream.consumers.worker.event_source import EventSource
 from millstream.consumers.worker.gauges import Gauges
-from millstream.consumers.worker.model_wait import live
+from millstream.consumers.worker.live import live
 from millstream.consumers.worker.shared import Shared
 from millstream.inference.executors.interface import Executor
 from millstream.inference.executors.opened import OpenedModel

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from millstream.inference.combined.routing import NO_MODEL, Choice
-from millstream.inference.fallbacks import read
+from millstream.inference.fallbacks import Fields
 from millstream.inference.features import Features, fill_tensors, fitting
 from millstream.inference.replaced import Replaced, Replacements, Source, missing_of
 from millstream.inference.signature import TensorInput
@@ -63,8 +63,9 @@ class CombinedInputs:
         replaced: dict[Source, Replaced] = {}
         width = 1 + max((column for column in self.columns if column is not None), default=-1)
         unfit = np.full((len(table), width), None, object) if width else None
+        fields = Fields(table)
         for unit in self.units:
-            tensors, found, of_unit = fill_tensors(table, unit.inputs, allow_nan=allow_nan, event_times=event_times)
+            tensors, found, of_unit = fill_tensors(fields, unit.inputs, allow_nan=allow_nan, event_times=event_times)
             filled |= tensors
             replaced |= of_unit.sources  # the same for a field of several units, but for another vocabulary
             if not unit.columns:
@@ -74,10 +75,12 @@ class CombinedInputs:
                     unfit[row, unit.columns] = [unfit[row, column] or why for column in unit.columns]
         if unfit is not None:
             filled[UNFIT] = unfit
-        return fitting(filled, problems, Replacements(len(table), replaced | self._of_readers(table, filled, replaced)))
+        return fitting(
+            filled, problems, Replacements(len(table), replaced | self._of_readers(fields, filled, replaced))
+        )
 
     def _of_readers(
-        self, table: Table, filled: Mapping[str, Any], replaced: Mapping[Source, Replaced]
+        self, fields: Fields, filled: Mapping[str, Any], replaced: Mapping[Source, Replaced]
     ) -> dict[Source, Replaced]:
         """What is missing in the events of the models that read a field. Another model's events may lack it by right.
 
@@ -89,7 +92,7 @@ class CombinedInputs:
         chosen = self.choice.chosen(filled)
         return {
             source: missing_of(
-                read(table, *_read_by(source)).column, np.isin(chosen, [*self.readers[_read_by(source)]])
+                fields.read(*_read_by(source)).column, np.isin(chosen, [*self.readers[_read_by(source)]])
             )
             for source in missing
         }

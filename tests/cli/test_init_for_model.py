@@ -537,6 +537,19 @@ def test_long_vocabularies_get_files_with_names_of_their_own(tmp_path: Path) -> 
     assert [(version / name).read_text().splitlines()[0] for name in (nested, flat)] == ["x0", "y0"]
 
 
+def test_vocabulary_that_lies_beside_the_model_is_kept(tmp_path: Path) -> None:
+    events = write_events(tmp_path, [{"hotel": f"h{number % 20}"} for number in range(40)])
+    (beside := tmp_path / "trained").mkdir()
+    config = "inputs:\n  - {tensor: hotel, dtype: int64, fields: [{field: hotel, vocabulary: hotel.txt, unknown: 0}]}\n"
+    (beside / "config.yaml").write_text(f"{config}outputs: [{{tensor: y}}]\n")
+    (beside / "hotel.txt").write_text("other\nh3\n")
+    file = model(beside / "model.onnx", [("hotel", TensorProto.INT64, [1])])
+    made(tmp_path / "hotels", "--model", file, "--sample", events)
+    version = tmp_path / "hotels/models/hotels/1"
+    assert sorted(path.name for path in version.iterdir()) == ["config.yaml", "hotel.txt", "model.onnx"]
+    assert (version / "hotel.txt").read_text() == "other\nh3\n"
+
+
 def test_sample_comes_from_a_topic(
     kafka: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.inference.errors import ModelConfigError
+from millstream.inference.fallbacks import Fields
 from millstream.inference.features import Features, _fill_scalars, to_tensors
 from millstream.inference.signature import DTYPES, Signature, TensorInput, TensorOutput, check_fields
 from millstream.schemas.dtypes import Dtype, ListOf
@@ -189,7 +190,7 @@ def test_event_without_any_of_a_thousand_fields_is_told_one_reason_and_costs_no_
     fields = tuple(f"f{place}" for place in range(1000))
     table = table_of(dict.fromkeys(fields, "float32"), **{field: [1.0, None] for field in fields})
     problems = Counted()
-    _fill_scalars(table, TensorInput("t", fields, False, "float32", (1000,)), problems, {}, None)
+    _fill_scalars(Fields(table), TensorInput("t", fields, False, "float32", (1000,)), problems, {}, None)
     assert problems.keys() == {1}
     assert problems.added == 1
 

@@ -7,7 +7,6 @@ import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -101,17 +100,17 @@ class Lane(Measured):
         self.publisher = Publisher()
         self.busy = False
         self.passed = 0.0  # seconds that pass for the warnings only
-        with patch.object(shadow_lane, "ShedWarnings", lambda: ShedWarnings(lambda: time.monotonic() + self.passed)):
-            self.lane = ShadowThread(
-                shadows or [cast("Shadow", Comparing(name, before, sample_rate)) for name in names],
-                cast("BestEffort", self.publisher),
-                topic="compared",
-                max_load=max_load,
-                room=room,
-                busy=lambda: self.busy,
-                assignment=Committed(settled),
-                metrics=self.metrics,
-            )
+        self.lane = ShadowThread(
+            shadows or [cast("Shadow", Comparing(name, before, sample_rate)) for name in names],
+            cast("BestEffort", self.publisher),
+            topic="compared",
+            max_load=max_load,
+            room=room,
+            busy=lambda: self.busy,
+            assignment=Committed(settled),
+            metrics=self.metrics,
+        )
+        self.lane.warnings = ShedWarnings(lambda: time.monotonic() + self.passed)
 
     def offer(self, kinds: str, start: int = 0, ends: NextOffsets = ENDS) -> None:
         self.lane.offer(answered(kinds, start), ends)
