@@ -20,7 +20,7 @@ from millstream.consumers.scaffold.guess import inputs_of
 from millstream.consumers.scaffold.guesses import FieldGuess, InputGuess, are_open, guesses
 from millstream.consumers.scaffold.imported_files import imported_beside, named_beside
 from millstream.consumers.scaffold.inspection import look_at
-from millstream.consumers.scaffold.kinds import hints
+from millstream.consumers.scaffold.kinds import hints, with_fallbacks
 from millstream.consumers.scaffold.model_file import ModelFile
 from millstream.consumers.scaffold.own_fields import event_id_of, event_time_of, why_no_event_id, why_no_event_time
 from millstream.consumers.scaffold.survey import Found, survey
@@ -140,7 +140,8 @@ class _Guessed:
     def used(self) -> list[str]:
         """The fields that are used up. The event's time isn't: it may be a feature, too."""
         own = [] if self.event_id is None else [self.event_id.options["field"]]
-        return [*own, *(one.options["field"] for entry in self.inputs for one in entry.fields)]
+        fields = [one.options for entry in self.inputs for one in entry.fields]
+        return [*own, *(options[name] for options in fields for name in ("field", "fallback") if name in options)]
 
     @property
     def commands(self) -> str:
@@ -176,7 +177,7 @@ def _guess(
     found, count = survey(events), len(events)
     event_id, event_time = event_id_of(found, count), event_time_of(found, count)
     taken = [one.options["field"] for one in (event_id, event_time) if one is not None]
-    inputs = inputs_of(model, found, count, taken)
+    inputs = with_fallbacks(inputs_of(model, found, count, taken), events, found)
     return _Guessed(name, model, sample, topic, conditions, len(passed), events, found, event_id, event_time, inputs)
 
 

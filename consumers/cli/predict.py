@@ -25,6 +25,7 @@ from millstream.consumers.worker.offline import Answer, answers
 from millstream.consumers.worker.plan import Plan, make_plan
 from millstream.inference.errors import InferenceError
 from millstream.inference.replaced import Replacements
+from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable, printable_json
 from millstream.pipeline.sections import OnError
 from millstream.schemas.errors import SchemaError
@@ -37,6 +38,7 @@ from millstream.topics.dead_letters import Unread
 
 TOGETHER = 1000  # events that are decoded in one call
 MAX_HINTS = 5  # about different errors
+MAX_FILTERED = 200  # events that are searched for the values that a filter compares
 MAX_SHOWN_ITEMS = 8  # items of a list for people; `--json` has all
 
 NO_EVENT = "no_event"  # the reason of a row that is no event of the schema; no dead letter has it
@@ -67,44 +69,71 @@ def _of_dead_letters(plan: Plan, args: argparse.Namespace) -> int:
 
 def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
     print_one = _print_json if args.json else _print_text
-    missing = _missing_fields(plan)
-    replaced: list[Replacements] = []
-    predicted, reasons = 0, Counter[str]()
-    hints: dict[tuple[str, str], str] = {}  # of each error, the first one; each once
+    told = _Told(plan)
     retry = LimitedRetry(args.timeout, _say)
     while some := list(islice(values, TOGETHER)):
         printed = 0
         try:
-            for given, answer in _answered(plan, some, retry, replaced.append):
-                is_filtered = answer.rejection is not None and answer.rejection.reason == FILTERED
-                if given.row is not None and not is_filtered:
-                    missing.note(given.row)
+            for given, answer in _answered(plan, some, retry, told.replaced.append):
                 print_one(given.where, answer)
+                told.note(given, answer)
                 printed += 1
-                if answer.rejection is None:
-                    predicted += 1
-                else:
-                    reasons[answer.rejection.reason] += 1
-                    why = answer.rejection
-                    advice = advice_on(plan.pipeline, plan.model.signature, why.reason, why.error, given.row)
-                    hint = f"{why.reason}: {advice}"
-                    if advice and hint not in hints.values():
-                        # One error has other hints for events with other fields.
-                        hints.setdefault((why.reason, why.error), hint)
         except (WorkerError, InferenceError, SchemaError, MemoryError, KeyboardInterrupt):
             first = some[min(printed, len(some) - 1)].where  # Ctrl-C may come behind the last one
-            _say(f"{_counts(plan.pipeline.on_error, predicted, reasons)}; {first} and all events after it were not run")
+            _say(f"{told.counts()}; {first} and all events after it were not run")
             raise
-    if not predicted and not reasons:
+    if not told.predicted and not told.reasons:
         _say("No dead letter with an event is selected." if args.dead_letters else f"{place(args.file)} has no events.")
         return 0
-    all_replaced = sum(replaced, Replacements())
-    for warning in _warnings(plan, missing, all_replaced):
-        _say(warning)
-    counts = (_counts(plan.pipeline.on_error, predicted, reasons), *Totals.of_model_inputs(all_replaced).replaced())
-    for line in (", ".join(counts), *_first_hints([*hints.values()]), *_explained(reasons)):
+    for line in told.lines():
         _say(line)
-    return 0 if predicted and not set(reasons) - {FILTERED} else 1
+    return 0 if told.predicted and not set(told.reasons) - {FILTERED} else 1
+
+
+class _Told:
+    """What came of the events so far, for the lines below them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.predicted, self.reasons = 0, Counter[str]()
+        self.replaced: list[Replacements] = []
+        self._plan = plan
+        self._missing = _missing_fields(plan)
+        self._filtered: list[Mapping[str, Any]] = []  # the first ones
+        self._hints: dict[tuple[str, str], str] = {}  # of each error, the first one; each once
+
+    def note(self, given: Given, answer: Answer) -> None:
+        """Take an event into account."""
+        why = answer.rejection
+        if why is not None and why.reason == FILTERED:
+            self.reasons[FILTERED] += 1
+            if given.row is not None and len(self._filtered) < MAX_FILTERED:
+                self._filtered.append(given.row)
+            return
+        if given.row is not None:
+            self._missing.note(given.row)
+        if why is None:
+            self.predicted += 1
+            return
+        self.reasons[why.reason] += 1
+        advice = advice_on(self._plan.pipeline, self._plan.model.signature, why.reason, why.error, given.row)
+        hint = f"{why.reason}: {advice}"
+        if advice and hint not in self._hints.values():
+            # One error has other hints for events with other fields.
+            self._hints.setdefault((why.reason, why.error), hint)
+
+    def counts(self) -> str:
+        """How many events were predicted, and what would become of the others."""
+        return _counts(self._plan.pipeline.on_error, self.predicted, self.reasons)
+
+    def lines(self) -> Iterator[str]:
+        """Warnings, counts and advice."""
+        replaced = sum(self.replaced, Replacements())
+        yield from _warnings(self._plan, self._missing, replaced)
+        if set(self.reasons) == {FILTERED} and not self.predicted:
+            yield _none_passes(self._plan.pipeline, self._filtered)
+        yield ", ".join((self.counts(), *Totals.of_model_inputs(replaced).replaced()))
+        yield from _first_hints([*self._hints.values()])
+        yield from _explained(self.reasons)
 
 
 def _warnings(plan: Plan, missing: MissingFields, replaced: Replacements) -> Iterator[str]:
@@ -114,6 +143,15 @@ def _warnings(plan: Plan, missing: MissingFields, replaced: Replacements) -> Ite
     if route is None:
         yield from missing.warnings()
     yield from _replaced(plan, replaced, () if route else missing.paths)
+
+
+def _none_passes(pipeline: Pipeline, events: Sequence[Mapping[str, Any]]) -> str:
+    """A warning that says what events have in the fields of the filter."""
+    told = []
+    for field in dict.fromkeys(condition.field for condition in pipeline.input.filter):
+        values = dict.fromkeys(printable_json(value_at(event, parse_path(field).steps)) for event in events)
+        told.append(f"{field}: {first_of([*values], MAX_SHOWN_ITEMS)}")
+    return f"warning: no event passes input.filter. The events have in {'; in '.join(told)}"
 
 
 def _first_hints(hints: Sequence[str]) -> Iterator[str]:

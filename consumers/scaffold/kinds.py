@@ -3,10 +3,12 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from shlex import quote
 from typing import Any
 
+from millstream.consumers.scaffold.guesses import FieldGuess, InputGuess
 from millstream.consumers.scaffold.own_fields import last_name
 from millstream.consumers.scaffold.survey import Found
 from millstream.consumers.scaffold.texts import entry_text
@@ -37,6 +39,29 @@ def hints(events: Events, found: Mapping[str, Found], used: Collection[str]) -> 
         yield from _of_names(events, found, used)
 
 
+def with_fallbacks(inputs: Sequence[InputGuess], events: Events, found: Mapping[str, Found]) -> list[InputGuess]:
+    """The guesses, with fallbacks: fields that events have in the place of others."""
+    used = [one.options["field"] for entry in inputs for one in entry.fields]
+    if _of_kinds(events, found, used):
+        return [*inputs]
+    return [
+        entry
+        if entry.is_list
+        else replace(entry, fields=[_with_fallback(one, events, found, used) for one in entry.fields])
+        for entry in inputs
+    ]
+
+
+def _with_fallback(one: FieldGuess, events: Events, found: Mapping[str, Found], used: Collection[str]) -> FieldGuess:
+    path = one.options["field"]
+    other = _in_place_of(path, events, found, used) if one.options.keys() <= {"field", "missing"} else None
+    if other is None:
+        return one
+    count = sum(_having(events, path))
+    why = f"{count} of {len(events)} events have {path}, and the other {len(events) - count} have {other} in its place"
+    return FieldGuess({"field": path, "fallback": other}, f"{why}; right only if both are one field under two names")
+
+
 def _of_kinds(events: Events, found: Mapping[str, Found], used: Collection[str]) -> str:
     """That the events are of several kinds, of which only some have a used field; empty: they don't seem to be."""
     having = [_having(events, path) for path in used]
@@ -57,17 +82,24 @@ def _of_kinds(events: Events, found: Mapping[str, Found], used: Collection[str])
 def _of_names(events: Events, found: Mapping[str, Found], used: Collection[str]) -> Iterator[str]:
     """A sentence for each used field in whose place other events have another one."""
     for path in used:
-        having = _having(events, path)
-        if path not in found or all(having) or not any(having):
-            continue
-        for other in found.values():
-            is_alike = other.kind == found[path].kind or (other.is_numeric and found[path].is_numeric)
-            if other.path not in used and is_alike and _having(events, other.path) == [not has for has in having]:
-                yield (
-                    f"{sum(having)} of {len(events)} events have {path}, and the other {len(events) - sum(having)} have "
-                    f"{other.path} in its place. If both are one field under two names, write "
-                    f"{entry_text({'field': path, 'fallback': other.path})}"
-                )
+        if (other := _in_place_of(path, events, found, used)) is not None:
+            count = sum(_having(events, path))
+            yield (
+                f"{count} of {len(events)} events have {path}, and the other {len(events) - count} have {other} in its place. If "
+                f"both are one field under two names, write fallback: {entry_text({'field': other})} beside it."
+            )
+
+
+def _in_place_of(path: str, events: Events, found: Mapping[str, Found], used: Collection[str]) -> str | None:
+    """The path that those events have which lack this one, and no others; None: there is none of its type."""
+    having = _having(events, path)
+    if path not in found or all(having) or not any(having):
+        return None
+    for other in found.values():
+        is_alike = other.kind == found[path].kind or (other.is_numeric and found[path].is_numeric)
+        if other.path not in used and is_alike and _having(events, other.path) == [not has for has in having]:
+            return other.path
+    return None
 
 
 def _may_tell(one: Found) -> bool:
@@ -88,7 +120,7 @@ def _hint(one: Found, kind: str, events: int) -> str:
 
 def _written(kind: str) -> str:
     """A text as a condition has it."""
-    is_plain = _PLAIN.fullmatch(kind) and number_of(kind) is None and kind not in {"true", "false"}
+    is_plain = _PLAIN.fullmatch(kind) and number_of(kind) is None and kind.lower() not in {"true", "false"}
     return kind if is_plain else f'"{kind}"'
 
 
@@ -98,7 +130,6 @@ def _having(events: Events, path: str) -> list[bool]:
 
 
 def _values_at(events: Events, path: str) -> list[Any]:
-    steps = [
-        *takewhile(lambda step: step is not Every.ITEM, parse_path(path).steps)
-    ]  # a list tells as much as its items
+    # A list tells as much as its items.
+    steps = [*takewhile(lambda step: step is not Every.ITEM, parse_path(path).steps)]
     return [value_at(event, steps) for event in events]

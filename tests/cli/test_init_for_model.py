@@ -1927,5 +1927,10 @@ def test_init_tells_of_a_field_under_two_names(tmp_path: Path, capsys: pytest.Ca
     sample = ["--model", str(made), "--sample", str(tmp_path / "events.jsonl")]
     assert cli.run(["init", str(tmp_path / "new"), *sample]) == 0
     told = capsys.readouterr().out
-    assert "6 of 9 events have amount, and the other 3 have price in its place." in told
-    assert "write {field: amount, fallback: price}" in told
+    assert "field amount: 6 of 9 events have amount, and the other 3 have price in its place; right only if" in told
+    assert "- price" not in told
+    config = yaml.safe_load((tmp_path / "new" / "models" / "new" / "1" / "config.yaml").read_text())
+    assert config["inputs"][0]["fields"] == [{"field": "amount", "fallback": "price"}]
+    assert cli.run(["predict", str(tmp_path / "new"), str(tmp_path / "events.jsonl"), "--json"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["outputs"]["y"] for one in found] == [1.5 * number for number in range(9)]

@@ -1168,4 +1168,7 @@ def test_events_that_the_filter_leaves_out_are_skipped_and_miss_no_fields(
     assert told.err == "1 event predicted, 0 dead letters, 2 skipped (2 filtered)\n"
     events.write_text("\n".join([*others, ""]))
     assert cli.run(["predict", str(service.file), str(events)]) == 1
-    assert capsys.readouterr().err == "0 events predicted, 0 dead letters, 2 skipped (2 filtered)\n"
+    assert capsys.readouterr().err == (
+        'warning: no event passes input.filter. The events have in kind: "view", null\n'
+        "0 events predicted, 0 dead letters, 2 skipped (2 filtered)\n"
+    )
