@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NamedTuple, cast
 from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
 
 from millstream.schemas.wording import shown
-from millstream.schemas.written_numbers import number_of
+from millstream.schemas.written_numbers import is_decimal, number_of
 
 Operator = Literal["==", "!=", "<", "<=", ">", ">=", "in", "not in"]
 Constant = str | float | bool
@@ -57,6 +57,8 @@ def parse_condition(text: object) -> ParsedCondition:
         raise ValueError(
             f"expected values of one type, found {shown(right)}. Write texts that look like numbers in quotes."
         )
+    if operator == "==" and constants == ("",):
+        raise ValueError(f"expected a text that isn't empty: an empty text counts as absent, found {shown(right)}.")
     if operator in {"<", "<=", ">", ">="} and kinds != {float}:
         raise ValueError(f"expected a number after `{operator}`, found {shown(right)}.")
     return ParsedCondition(field, operator, constants, text.strip())
@@ -90,6 +92,8 @@ def _constant(text: str) -> Constant:
         return number
     if not text or any(mark in text for mark in "'\"[]"):
         raise ValueError(f"expected a text, a number, true or false, found {shown(text)}.")
+    if is_decimal(text):
+        raise ValueError(f'expected a number that a double holds, found {shown(text)}. Write "{text}" for a text.')
     if text in _OTHER_WORDS:
         raise ValueError(
             f'expected true or false, found {shown(text)}. Write {_OTHER_WORDS[text]}, or "{text}" for a text.'

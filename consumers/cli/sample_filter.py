@@ -37,8 +37,9 @@ def passing(events: Events, conditions: tuple[ParsedCondition, ...]) -> Events:
         raise WorkerError(f"--filter: {error}") from None
     passed, _, read = event_filter.split(Packed.of([json.dumps(event).encode() for event in events]))
     if not len(passed):
+        unread = f" In {len(read.bad)} of them, it can't be read: {read.bad[0].error}." if read.bad else ""
         raise WorkerError(
-            f"--filter: expected events that pass {event_filter}, found none: {event_filter.examples(read)}. Correct the "
+            f"--filter: expected events that pass {event_filter}, found none: {event_filter.examples(read)}.{unread} Correct the "
             "condition, or look at more events with `--limit`."
         )
     return [events[row] for row in passed.tolist()]

@@ -29,7 +29,8 @@ from millstream.schemas.wording import shown
 
 log = logging.getLogger(__name__)
 
-MANY = 1000  # events, from which on a filter that no event has passed looks wrong
+MANY = 1000  # events in a row, from which on a filter that none of them passes looks wrong
+RARE = 10  # times as many events in a row as ever before look wrong, too
 MAX_EXAMPLES = 5  # values that the warning about it names
 _OF_TEXT = Cast("text", "number")
 _TYPES = ("int32", "int64", "float32", "float64", "boolean", "string", "mixed")
@@ -84,8 +85,9 @@ class FilteredDecoder:
         """
         self._decoder = decoder
         self._filter = event_filter
-        self._seen = 0  # events, until one passes
-        self._is_plausible = False  # whether an event has passed, or the warning that none does is written
+        self._skipped = 0  # events since the last one that passed
+        self._usual = 0  # most events between two that passed
+        self._is_told = False  # whether the warning about those is written
 
     @property
     def columns(self) -> Mapping[str, Dtype]:
@@ -96,7 +98,7 @@ class FilteredDecoder:
         """See Decoder."""
         packed = Packed.of(values)
         passed, others, read = self._filter.split(packed)
-        self._doubt(read, len(passed), len(others))
+        self._doubt(read, passed, others)
         try:
             decoded = self._decoder.decode(packed if len(passed) == len(packed) else packed.take(passed))
         except SchemaUnavailable as error:
@@ -106,17 +108,21 @@ class FilteredDecoder:
         bad = [record._replace(error=record.error.replace(NO_LISTS, "")) for record in read.bad]
         return replace(Decoded.concat([(passed, decoded)], bad), filtered=others)
 
-    def _doubt(self, read: Decoded, passed: int, others: int) -> None:
-        """Warn once if none of many events passes: nothing else would tell of a condition that is written wrong."""
-        self._is_plausible = self._is_plausible or passed > 0
-        self._seen += others
-        if self._is_plausible or self._seen < MANY:
+    def _doubt(self, read: Decoded, passed: Ints, others: Ints) -> None:
+        """Warn if none of many events passes: nothing else tells of a wrong condition, or of a producer's new names."""
+        if len(passed):
+            between = np.diff(others.searchsorted(passed), prepend=-self._skipped)
+            self._usual = max(self._usual, int(between.max()))
+            self._skipped, self._is_told = int(len(others) - others.searchsorted(passed[-1])), False
+        else:
+            self._skipped += len(others)
+        if self._is_told or self._skipped < max(MANY, RARE * self._usual):
             return
-        self._is_plausible = True
+        self._is_told = True
         log.warning(
-            "input.filter: none of the first %d events passes %s; %s. All are skipped. If that is wrong, stop the workers, "
+            "input.filter: none of the last %d events passes %s; %s. All are skipped. If that is wrong, stop the workers, "
             "correct the filter, and set the group's offsets back (`millstream docs filter`)",
-            self._seen,
+            self._skipped,
             self._filter,
             self._filter.examples(read),
         )

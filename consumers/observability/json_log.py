@@ -68,6 +68,12 @@ def as_text(line: str) -> str:
     return f"{head}\n{found['error']['traceback']}" if "error" in found else head
 
 
+def without_half_line(line: str) -> list[str]:
+    """The line; or its parts, if one of our JSON objects stands behind what something else printed without an end of line."""
+    place = line.find(_START)
+    return [line[:place], line[place:]] if place > 0 and json_object(line[place:]) is not None else [line]
+
+
 def json_object(line: str) -> dict[str, Any] | None:
     """The JSON object on this line; None: there is something else."""
     try:

@@ -179,7 +179,8 @@ class Sink:
         skip = self._outputs.dead_letters.skip
         letters = {row: why for row, why in dead.items() if why.reason not in skip}
         skipped = [row for row in dead if row not in letters]
-        self._refusals.note(block, letters, np.append(written, skipped) if skipped else written)
+        others = np.append(written, skipped) if skipped else written
+        self._refusals.note(block, letters, others, filtered=len(part.filtered()))
         models = predictions.models
         self._count(models if written is rows else models.take(rows.searchsorted(written)), len(written))
         self._written.append((time.time(), block.timestamps[written]))

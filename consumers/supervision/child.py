@@ -8,6 +8,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,7 +16,7 @@ from typing import Self
 from prometheus_client.parser import text_string_to_metric_families
 
 from millstream.consumers.errors import WorkerError
-from millstream.consumers.observability.json_log import as_text
+from millstream.consumers.observability.json_log import as_text, without_half_line
 from millstream.topics.local.child import bound
 
 # -P: don't put the working folder on the import path, because it may contain packages of any name.
@@ -146,14 +147,14 @@ class CommandProcess:
     def _read_log(self) -> None:
         """Read the log to its end. The command has no other output."""
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            text = as_text(line.rstrip("\n"))
+        for line in chain.from_iterable(without_half_line(read.rstrip("\n")) for read in self._process.stdout):
+            text = as_text(line)
             self._last.extend(text.split("\n"))
             if self._port is None:
                 self._port = reported_port(text)
             self.was_ready = self.was_ready or text.endswith(_READY)
             self.told_totals = self.told_totals or _TOTALS in text
-            self._log(line.rstrip("\n"))
+            self._log(line)
 
     def __enter__(self) -> Self:
         return self

@@ -75,6 +75,7 @@ class _Loading:
         self._reader = reader
         self._loaded: list[tuple[NamedModel, ModelVersion]] = []
         self._routing: dict[str, TensorInput] = {}
+        self._compared: dict[str, ParsedCondition] = {}  # the first condition on each field
         self.named: list[tuple[NamedModel, Loc]] = []  # the models that are loaded by their names, in order
 
     def route(self, models: Models) -> Route:
@@ -158,6 +159,12 @@ class _Loading:
 
     def _condition(self, parsed: ParsedCondition, *place: str | int) -> Condition:
         at, first = self._pipeline.at("models", *place), parsed.constants[0]
+        compared = self._compared.setdefault(parsed.field, parsed)
+        if type(first) is not type(compared.constants[0]):
+            raise PlanError(
+                f"{at}: expected values of one type for field `{parsed.field}`, because a route reads one type there, found "
+                f"`{compared.text}` and `{parsed.text}`. Write both in the same way, for example both in quotes."
+            )
         if isinstance(first, float):
             entry = number_input(parsed.field, at)
         else:

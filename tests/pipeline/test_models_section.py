@@ -106,6 +106,8 @@ def test_conditions(text: str, parsed: tuple[object, ...]) -> None:
         ("x == True", "expected true or false, found 'True'. Write true, or \"True\" for a text."),
         ("x == 7 and y == 8", "expected one value, found '7 and y == 8'. Conditions that must all hold are a list"),
         ("x == a && y", "expected one value"),
+        ("x == ''", "expected a text that isn't empty"),
+        ("x < 1e999", "expected a number that a double holds, found '1e999'."),
         ("x == 7 # seven", "expected one value"),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.consumers.decode.event_filter import MANY, EventFilter, FilteredDecoder
+from millstream.consumers.decode.event_filter import MANY, RARE, EventFilter, FilteredDecoder
 from millstream.consumers.errors import PlanError
 from millstream.consumers.worker.plan import make_plan
 from millstream.pipeline.conditions import parse_condition
@@ -175,16 +175,27 @@ def test_filter_that_no_event_passes_warns_once(caplog: pytest.LogCaptureFixture
     for _ in range(3):
         decoder.decode([b'{"kind": "order"}'] * (MANY // 2) + [b"{}"])
     [said] = [record.getMessage() for record in caplog.records]
-    assert "none of the first" in said
+    assert "none of the last 1002 events" in said
     assert "passes `kind == odrer`; the events have in `kind`: 'order', nothing." in said
 
 
-def test_filter_that_an_event_passes_does_not_warn(caplog: pytest.LogCaptureFixture) -> None:
+def test_filter_of_rare_events_warns_only_once_they_are_much_rarer(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     decoder = in_json("kind == order")
-    decoder.decode([OWN[0]])
-    decoder.decode([b'{"kind": "view"}'] * 2 * MANY)
+    view = b'{"kind": "view"}'
+    for _ in range(4):
+        decoder.decode([view] * (MANY // 2 - 1))
+        decoder.decode([view, OWN[0], view, OWN[1]])
+    rare = MANY // 2  # others between two that pass
+    decoder.decode([view] * (RARE * rare - 1))
     assert not caplog.records
+    decoder.decode([view] * 2)
+    assert len(caplog.records) == 1
+    decoder.decode([view] * MANY)
+    assert len(caplog.records) == 1
+    decoder.decode([OWN[0]])
+    decoder.decode([view] * RARE * MANY)  # no longer rarer than ever before
+    assert len(caplog.records) == 1
 
 
 def service_file(folder: Path, **options: Any) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from millstream.consumers.observability.json_log import JsonFormatter, as_text, json_object
+from millstream.consumers.observability.json_log import JsonFormatter, as_text, json_object, without_half_line
 
 
 def record(message: str, *arguments: object, error: BaseException | None = None) -> logging.LogRecord:
@@ -98,3 +98,10 @@ def test_any_other_line_stays_as_it_is(line: str) -> None:
 def test_only_an_object_is_one() -> None:
     assert json_object(json.dumps({"a": 1})) == {"a": 1}
     assert [json_object(line) for line in ("", "[1]", "1", "text", "[" * 100_000)] == [None] * 5
+
+
+def test_object_behind_half_a_line_is_a_line_of_its_own() -> None:
+    whole = JsonFormatter().format(record("failed"))
+    assert without_half_line(f"epoch 1: 50%{whole}") == ["epoch 1: 50%", whole]
+    for line in (whole, "text", "", f"half{whole}half", 'half{"time": "now'):
+        assert without_half_line(line) == [line]

@@ -14,7 +14,7 @@ from millstream.inference.combined.tenants import Tenants
 from millstream.inference.combined.version import CombinedVersion
 from millstream.pipeline.loading import load_pipeline
 from tests.broker.choice import Broker
-from tests.consumers.several_service import CONFIG, several_service, write_onnx, write_scaled
+from tests.consumers.several_service import CONFIG, INPUT, several_service, write_onnx, write_scaled
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -169,16 +169,14 @@ def test_predict_counts_by_reason_what_a_worker_would_do_with_events_without_a_p
     ]
     file = folder / "events.jsonl"
     file.write_text("".join(json.dumps({"id": "e", **event}) + "\n" for event in events))
+    stop = {"on_error": {"stop": ["no_model", "unfit"]}}
     cases: list[tuple[dict[str, Any], str]] = [
         ({}, "5 dead letters (3 unfit, 1 no_model, 1 undecodable)"),
-        ({"skip": ["no_model"]}, "4 dead letters (3 unfit, 1 undecodable), 1 skipped (1 no_model)"),
-        (
-            {"skip": ["no_model"], "stop": ["no_model", "unfit"]},
-            "1 dead letter (1 undecodable), 4 at which a worker would stop (3 unfit, 1 no_model)",
-        ),
+        ({"input": {**INPUT, "filter": "who in [a, b]"}}, "3 dead letters (3 unfit), 2 skipped (2 filtered)"),
+        (stop, "1 dead letter (1 undecodable), 4 at which a worker would stop (3 unfit, 1 no_model)"),
     ]
-    for on_error, counts in cases:
-        service = several_service(folder, NOWHERE, route, with_topics=False, on_error=on_error)
+    for sections, counts in cases:
+        service = several_service(folder, NOWHERE, route, with_topics=False, **sections)
         assert cli.run(["predict", str(service.file), str(file)]) == 1
         assert f"1 event predicted, {counts}\n" in capsys.readouterr().err
 
@@ -261,3 +259,13 @@ def test_models_come_from_a_url(folder: Path, capsys: pytest.CaptureFixture[str]
     (found,) = predict(folder, capsys, {**remote, "cascade": steps}, {"x": 2})
     assert found["outputs"] == {"y": 6, "escalated": True, "models": "small:1 small:2"}
     assert (folder / "cache").is_dir()
+
+
+def test_rules_that_compare_a_field_with_texts_and_with_numbers_are_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = [{"when": "who == a", "model": "small"}, {"when": ["x > 1", "who == 7"], "model": "large"}]
+    code, _, said = check(folder, capsys, {"route": {"rules": rules}})
+    assert code == 1
+    assert "route.rules[1].when: expected values of one type for field `who`" in said
+    assert "found `who == a` and `who == 7`. Write both in the same way" in said
