@@ -61,8 +61,8 @@ class NanOutput(ModelRejected):
     """The model answers NaN where the prediction has a class. Raised by `Executor.run`, and treated as ModelRejected."""
 
 
-class NotAsConfigured(ModelRejected):
-    """A Python model doesn't do as config.yaml says: its outputs are others, or it reads an input that isn't mapped.
+class CodeAtFault(ModelRejected):
+    """The code of a Python model is at fault: it doesn't do as config.yaml says, or a name or a module isn't there.
 
     Raised by `Executor.run`, and treated as ModelRejected, for one event may be at fault. In the warm-up none is.
     """

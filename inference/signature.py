@@ -132,6 +132,11 @@ class TensorOutput:
             return self.name, *(class_name(self.name, each) for each in self.classes)
         return (self.name,)
 
+    @property
+    def sure_names(self) -> tuple[str, ...]:
+        """Those of `names` that each prediction has. Indices of classes become one output, and scores one for each class."""
+        return self.names if not self.classes or self.top is not None or self.threshold is not None else ()
+
 
 def class_name(output: str, of: str) -> str:
     """The name of the output that has the score of one class."""

@@ -1,6 +1,6 @@
 """The JSON Schema of a pipeline's predictions."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -27,7 +27,12 @@ _NOT_FINITE: Final = {"enum": ["NaN", "Infinity", "-Infinity"]}
 
 
 def prediction_schema(
-    title: str, outputs: Mapping[str, JsonSchema], included: Mapping[str, Dtype] | None, *, rollout: bool = False
+    title: str,
+    outputs: Mapping[str, JsonSchema],
+    included: Mapping[str, Dtype] | None,
+    *,
+    rollout: bool = False,
+    optional: Container[str] = (),
 ) -> JsonSchema:
     """The JSON Schema of predictions in JSON.
 
@@ -36,8 +41,9 @@ def prediction_schema(
         outputs: the type of each output, see `output_types`.
         included: the fields of their events that predictions include, with their types; None: they include none.
         rollout: whether the pipeline has a rollout.
+        optional: the outputs that predictions may lack.
     """
-    parts = {"outputs": _object(outputs)}
+    parts = {"outputs": _object(outputs, optional)}
     if included is not None:
         parts["event"] = _object({name: _included(dtype) for name, dtype in included.items()})
     properties = {}
@@ -91,5 +97,6 @@ def _included(dtype: Dtype) -> JsonSchema:
     return {"anyOf": [nullable, _NOT_FINITE]} if dtype in {"float32", "float64"} else nullable
 
 
-def _object(properties: Mapping[str, JsonSchema]) -> JsonSchema:
-    return {"type": "object", "properties": dict(properties), "required": list(properties)}
+def _object(properties: Mapping[str, JsonSchema], optional: Container[str] = ()) -> JsonSchema:
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "properties": dict(properties), "required": required}

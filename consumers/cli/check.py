@@ -29,6 +29,7 @@ from millstream.consumers.shadow.compared_output import (
     answers_to_blank_event,
     check_compared_answers,
     check_compared_output,
+    check_named_classes,
 )
 from millstream.consumers.shadow.shadow_plan import live_shadows, why_left_out
 from millstream.consumers.source.past_end import Past, refuse_past_end
@@ -42,7 +43,7 @@ from millstream.inference.errors import ExecutorUnavailable, ModelRejected
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.interface import ModelExecutor, Tensors
 from millstream.inference.repository import CONFIG_FILE, ModelVersion, no_versions_in
-from millstream.inference.signature import TensorInput, TensorOutput, blank, class_name, scores_name
+from millstream.inference.signature import TensorInput, TensorOutput, blank
 from millstream.inference.version_number import LARGEST_VERSION
 from millstream.pipeline.comparison_sections import Shadow as ShadowSection
 from millstream.pipeline.pipeline import Pipeline
@@ -156,10 +157,12 @@ def _executors(plan: Plan) -> Sequence[tuple[str, ModelExecutor]]:
 def _names(output: TensorOutput, answer: Tensors | ModelRejected) -> str:
     """The names that an output has in predictions. Only an answer tells scores of classes from the index of one."""
     if isinstance(answer, ModelRejected):
-        return output.name
-    of_classes = [class_name(output.name, of) for of in output.classes]
-    names = [name for name in (output.name, scores_name(output.name), *of_classes) if name in answer]
-    return ", ".join(names[:MAX_NAMES] + ["..."] * (len(names) > MAX_NAMES))
+        return ", ".join(output.sure_names) or f"{output.name} or {_first(output.names[1:])}"
+    return _first([name for name in output.names if name in answer])
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join([*names[:MAX_NAMES], *["..."] * (len(names) > MAX_NAMES)])
 
 
 def _decision(output: TensorOutput) -> str:
@@ -200,11 +203,21 @@ def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
     for line in (*_other_orders(plan.model, shadows), *_beside_the_quota(plan, sections, shadows)):
         console.print(line, markup=False)
     check_compared_output(pipeline, [plan.model, *shadows])
-    if refusal is None and shadows:
-        answers = [plan.executor.run(blank(plan.model.signature.inputs, 1)), *answers_to_blank_event(shadows)]
-        said = check_compared_answers(pipeline, [plan.model, *shadows][: len(answers)], answers)
-        console.print(f"compared  {said}", markup=False)
+    if shadows:
+        _tell_compared(plan, shadows, refusal, console)
     return refusal
+
+
+def _tell_compared(
+    plan: Plan, shadows: Sequence[ModelVersion], refusal: ModelRejected | None, console: Console
+) -> None:
+    """Print which output is compared, if an answer shows it. Raises PlanError: the comparison doesn't fit the models."""
+    if refusal is not None:
+        check_named_classes(plan.pipeline, plan.model)  # `check_answers` doesn't, if all shadows are dedicated
+        return
+    answers = [plan.executor.run(blank(plan.model.signature.inputs, 1)), *answers_to_blank_event(shadows)]
+    said = check_compared_answers(plan.pipeline, [plan.model, *shadows][: len(answers)], answers)
+    console.print(f"compared  {said}", markup=False)
 
 
 def _other_orders(primary: ModelVersion, shadows: Sequence[ModelVersion]) -> Iterator[str]:

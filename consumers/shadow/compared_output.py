@@ -80,6 +80,20 @@ def check_compared_answers(pipeline: Pipeline, models: Sequence[ModelVersion], a
     return _said(pipeline, chosen, events[0])
 
 
+def check_named_classes(pipeline: Pipeline, model: ModelVersion) -> None:
+    """Refuse by config.yaml what `check_compared_answers` refuses by an answer, for a model that rejects blank events.
+
+    Nothing shows which of its outputs is the score. So each one that may be is looked at.
+
+    Raises:
+        PlanError: saying which output to name.
+    """
+    wanted = pipeline.comparison.output
+    names = [name for output in model.signature.outputs for name in output.names] if wanted is None else [wanted]
+    for name in names:
+        _refuse_unclear_score(pipeline, model, name)
+
+
 def check_score(pipeline: Pipeline, chosen: str | None) -> None:
     """Refuse the score of a class that nobody named, as `check_compared_answers` does, but by the primary's config.yaml alone.
 
@@ -202,7 +216,7 @@ def _class_figures(classes: Classes, has_probabilities: bool) -> str:
 def _refuse_unclear_score(pipeline: Pipeline, model: ModelVersion, chosen: str | None) -> None:
     if pipeline.comparison.task == "regression":
         _refuse_class_as_number(pipeline, model, chosen)
-    elif pipeline.comparison.output is None:
+    elif pipeline.comparison.task == "classification" and pipeline.comparison.output is None:
         _refuse_class(pipeline, model, chosen)
 
 
@@ -221,7 +235,8 @@ def _refuse_class(pipeline: Pipeline, model: ModelVersion, chosen: str | None) -
         )
     raise PlanError(
         f"{pipeline.at('comparison', 'output')}: expected the output of the class that a label of 1 stands for, found none; "
-        f"{model.place} has the classes {classes}. Write for example `comparison: {{output: {one}}}`."
+        f"{model.place} has the classes {classes}. Write for example `comparison: {{output: {one}}}`; or, to "
+        f"compare the classes, `comparison: {{task: multiclass}}`."
     )
 
 

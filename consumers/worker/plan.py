@@ -403,15 +403,18 @@ def check_answers(plan: Plan) -> Tensors | ModelRejected:
         the outputs, or the model's error if it rejects the blank event. Then only a real event can show whether the outputs fit.
 
     Raises:
-        PlanError: a prediction can't hold one of the outputs, or the compared one lacks the item `comparison.item`.
+        PlanError: a prediction can't hold one of the outputs, or the comparison doesn't fit them.
     """
     found = check_outputs(plan.model, plan.executor)
     # A shadow stops no worker, so only `millstream check` asks them.
     is_judged = plan.shadows or (plan.pipeline.rollout is not None and plan.pipeline.labels is not None)
-    if is_judged and not isinstance(found, ModelRejected):
-        from millstream.consumers.shadow.compared_output import check_compared_answers  # noqa: PLC0415
+    if is_judged:
+        from millstream.consumers.shadow.compared_output import check_compared_answers, check_named_classes  # noqa: PLC0415
 
-        check_compared_answers(plan.pipeline, [plan.model], [found])
+        if isinstance(found, ModelRejected):
+            check_named_classes(plan.pipeline, plan.model)
+        else:
+            check_compared_answers(plan.pipeline, [plan.model], [found])
     return found
 
 

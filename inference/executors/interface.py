@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.inference.errors import (
+    CodeAtFault,
     ExecutorUnavailable,
     ModelConfigError,
     ModelRejected,
-    NotAsConfigured,
     OutOfMemory,
 )
 from millstream.inference.executors.limits import RequestLimits
@@ -45,7 +45,7 @@ class Executor(Protocol):
         """Run once for every batch size, so that no event is delayed by a first run.
 
         A model that rejects blank events is not warmed up. Raises ExecutorUnavailable if the executor can't run, and
-        ModelConfigError if the model doesn't do as config.yaml says.
+        ModelConfigError if the model's code is at fault, see `CodeAtFault`.
         """
 
     def run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
@@ -201,7 +201,7 @@ def warm_up(
         the batch sizes that ran.
 
     Raises:
-        ModelConfigError: the model doesn't do as config.yaml says.
+        ModelConfigError: the model's code is at fault, see `CodeAtFault`.
         ExecutorUnavailable: one event doesn't fit the memory.
     """
     refused: dict[int, ModelRejected] = {}
@@ -210,7 +210,7 @@ def warm_up(
         try:
             run(blank(inputs, size))
             ran.append(size)
-        except NotAsConfigured as error:  # no event is at fault, because these are blank
+        except CodeAtFault as error:  # no event is at fault, because these are blank
             raise ModelConfigError(str(error)) from None
         except ModelRejected as error:
             refused[size] = error

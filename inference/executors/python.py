@@ -15,16 +15,16 @@ import numpy.typing as npt
 from millstream.inference.batch_sizes import batch_sizes_of
 from millstream.inference.devices import cpu_or_cuda
 from millstream.inference.errors import (
+    CodeAtFault,
     ExecutorUnavailable,
     InferenceError,
     ModelConfigError,
     ModelRejected,
     NanOutput,
-    NotAsConfigured,
 )
 from millstream.inference.executors.error_classification import classify_error, line_of
 from millstream.inference.executors.interface import Tensors, rows_of, warm_up
-from millstream.inference.executors.python_module import ModelModule, own_frame, place_in, takes
+from millstream.inference.executors.python_module import ModelModule, how_to_import, own_frame, place_in, takes
 from millstream.inference.executors.python_outputs import OutputError, as_array
 from millstream.inference.outputs import named
 from millstream.inference.repository import CONFIG_FILE, ModelVersion
@@ -60,7 +60,8 @@ class PythonExecutor:
     - ConnectionError, TimeoutError (also as the cause of another one), or a status of `AWAY_STATUSES`: something that the model
       needs is away.
     - MemoryError, torch's OutOfMemoryError: the batch is too large.
-    - A KeyError of an input that config.yaml doesn't map: as below, and the warm-up refuses the model.
+    - A KeyError of an input that config.yaml doesn't map; a name or a module that isn't there; a file of code with a syntax
+      error: as below, and the warm-up refuses the model.
     - Any other: the model rejects an event.
     """
 
@@ -133,13 +134,18 @@ class PythonExecutor:
             return type(found)(said)
         if name := self._unmapped(error):
             mapped = [entry.tensor for entry in self.model.signature.inputs]
-            return NotAsConfigured(
+            return CodeAtFault(
                 f"{place}: `predict` reads the input `{name}`, which {CONFIG_FILE} doesn't map (mapped: {', '.join(mapped)})."
                 f"{meant(name, mapped)} Map it under `inputs:`, or correct the name."
             )
         if isinstance(error, TypeError) and not takes(self._model.predict, {}):
-            return NotAsConfigured(
+            return CodeAtFault(
                 f"{self.model.file}: expected `predict(self, inputs)` in class `Model`: {line_of(error)}."
+            )
+        if _is_of_code(error):
+            hint = how_to_import(self.model.file.parent, error) if isinstance(error, ModuleNotFoundError) else ""
+            return CodeAtFault(
+                f"{said.removesuffix('.')}. The code is at fault, not an event.{hint or ' Correct this line.'}"
             )
         return ModelRejected(said)
 
@@ -156,19 +162,17 @@ class PythonExecutor:
         return next((name for name in names if name not in {entry.tensor for entry in self.model.signature.inputs}), "")
 
     def _named(self, outputs: object, events: int) -> dict[str, npt.NDArray[Any]]:
-        """The outputs under their names in predictions. Raises NotAsConfigured, NanOutput."""
+        """The outputs under their names in predictions. Raises CodeAtFault, NanOutput."""
         if inspect.iscoroutine(outputs):
             outputs.close()  # otherwise Python warns that nothing has awaited it
-            raise NotAsConfigured(
-                f"{self.model.place}: expected `def predict`, found `async def predict`: remove `async`."
-            )
+            raise CodeAtFault(f"{self.model.place}: expected `def predict`, found `async def predict`: remove `async`.")
         if not isinstance(outputs, Mapping):
-            raise NotAsConfigured(
+            raise CodeAtFault(
                 f"{self.model.place}: `predict` returned {type(outputs).__name__}, not a dict of arrays by output name."
             )
         lacking = set(self._outputs) - outputs.keys()
         if lacking:
-            raise NotAsConfigured(
+            raise CodeAtFault(
                 f"{self.model.place}: `predict` returned the outputs {sorted(map(str, outputs))}, without {sorted(lacking)}, "
                 f"which config.yaml names."
             )
@@ -178,13 +182,25 @@ class PythonExecutor:
         except NanOutput:
             raise
         except (ModelConfigError, ModelRejected) as error:
-            raise NotAsConfigured(str(error)) from None
+            raise CodeAtFault(str(error)) from None
 
     def _array(self, tensor: str, output: object, events: int) -> npt.NDArray[Any]:
         try:
             return as_array(output, events)
         except OutputError as error:
-            raise NotAsConfigured(f"{self.model.place}: output `{tensor}` {line_of(error)}.") from None
+            raise CodeAtFault(f"{self.model.place}: output `{tensor}` {line_of(error)}.") from None
+
+
+def _is_of_code(error: BaseException) -> bool:
+    """Whether the exception is of the model's code, whatever the event.
+
+    Errors that are derived from NameError aren't: the cause may be a loop that doesn't run for an empty event
+    (UnboundLocalError), or an expression (`pandas.DataFrame.query`). A free variable without a value may have the first cause,
+    too. A SyntaxError may be of a text of the event (`ast.literal_eval`).
+    """
+    if isinstance(error, SyntaxError):
+        return str(error.filename).endswith(".py")
+    return isinstance(error, ImportError) or (type(error) is NameError and "free variable" not in str(error))
 
 
 def _is_away(error: BaseException) -> bool:

@@ -81,7 +81,7 @@ class ModelModule:
         place = place_in(self._file.parent, error) or str(self._file)
         hint = how_to_unpickle(self._file, error)
         if not hint and isinstance(error, ModuleNotFoundError):
-            hint = _how_to_import(self._file.parent, error)
+            hint = how_to_import(self._file.parent, error)
         return ModelConfigError(f"{place}: the model can't be loaded: {type(error).__name__}: {line_of(error)}.{hint}")
 
 
@@ -110,7 +110,7 @@ def own_frame(folder: Path, error: BaseException) -> traceback.FrameSummary | No
     return next((frame for frame in reversed(frames) if Path(frame.filename).is_relative_to(folder)), None)
 
 
-def _how_to_import(folder: Path, error: ModuleNotFoundError) -> str:
+def how_to_import(folder: Path, error: ModuleNotFoundError) -> str:
     """How to import a module that Python doesn't find; empty if that isn't known."""
     frame = own_frame(folder, error)
     name, _, inner = (error.name or "").partition(".")

@@ -213,6 +213,10 @@ def test_model_of_lists_that_refuses_blank_events_may_have_been_exported_for_one
             "return {'y': inputs[\"amnt\"][:, 0]}",
             "model.py:8: `predict` reads the input `amnt`, which config.yaml doesn't map (mapped: x)",
         ),
+        (
+            "return {'y': input_s['x']}",
+            "model.py:8: NameError: name 'input_s' is not defined. The code is at fault, not an event. Correct this line.",
+        ),
     ],
 )
 def test_python_model_that_works_for_no_event_is_refused(
@@ -830,6 +834,9 @@ def test_class_that_a_threshold_decides_on_is_told(
         ("np.ones((len(inputs['x']), 2))", "classes: [a, b]", "label.a, label.b"),
         ("np.ones((len(inputs['x']), 2))", "classes: [a, b], top: 1", "label, label_scores"),
         ("inputs['x']", "", "label"),
+        ("1 / 0", "classes: [a, b, c, d]", "label or label.a, label.b, label.c, ..."),
+        ("1 / 0", "classes: [a, b], top: 1", "label, label_scores"),
+        ("1 / 0", "threshold: 0.5", "label"),
     ],
 )
 def test_outputs_are_listed_by_the_names_that_predictions_have(
@@ -847,7 +854,7 @@ def test_outputs_are_listed_by_the_names_that_predictions_have(
 def with_classes(folder: Path, *orders: str, **sections: Any) -> Service:
     """A pipeline whose primary gives three scores, with classes in the first order. The second order is that of a shadow."""
     body = "return {'y': np.hstack([inputs['x']] * 3)}"
-    sections |= {"model": {"name": "number", "version": 1}, "shadows": [{"version": 2}]}
+    sections = {"model": {"name": "number", "version": 1}, "shadows": [{"version": 2}]} | sections
     service = python_service(folder, NOWHERE, body, with_topics=False, **sections)
     versions = folder / "models" / "number"
     copytree(versions / "1", versions / "2")
@@ -878,6 +885,35 @@ def test_class_that_only_the_shadow_knows_is_told_as_a_difference_between_models
 ) -> None:
     service = with_classes(tmp_path, "bird, cat, dog", "bird, cat, wolf", comparison={"task": "multiclass"})
     assert "expected all compared models to have the classes" in said_by_check(service, capsys, "--offline")
+
+
+@pytest.mark.parametrize("judged", ["shadow", "dedicated", "rollout"])
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({}, "has the classes bird, cat, dog; found `classification`, which compares the probability of one class"),
+        ({"task": "regression"}, "has the classes bird, cat, dog; found `regression`, which compares a number"),
+        ({"task": "multiclass"}, ""),
+        ({"output": "pet.cat"}, ""),
+    ],
+)
+def test_classes_that_do_not_fit_the_comparison_are_refused_though_the_model_rejects_blank_events(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], judged: str, section: dict[str, Any], said: str
+) -> None:
+    sections: dict[str, Any] = {"comparison": section}
+    if judged == "rollout":
+        labels = {"topic": "seen", "format": "json", "event_id": "id", "value": "pet"}
+        sections |= {"shadows": [], "rollout": {"strategy": "manual"}, "labels": labels}
+    elif judged == "dedicated":
+        sections["shadows"] = [{"version": 2, "dedicated": True}]
+    service = with_classes(tmp_path, "bird, cat, dog", "bird, cat, dog", **sections)
+    for version in ("1", "2"):
+        code = tmp_path / "models" / "number" / version / "model.py"
+        code.write_text(code.read_text().replace("return", "raise ValueError('blank')\n        return"))
+    if said:
+        assert said in said_by_check(service, capsys, "--offline")
+    else:
+        assert cli.run(["check", str(service.file), "--offline"]) == 0
 
 
 @pytest.mark.parametrize("order", ["bird, cat, dog", "cat, bird, dog"])

@@ -11,6 +11,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from millstream.consumers.cli import main as cli
+from millstream.inference.executors.python import PythonExecutor
+from millstream.inference.repository import load_version
 from millstream.schemas.column import column_of
 from millstream.schemas.predictions import JsonPredictionEncoder
 from millstream.schemas.records import INCLUDING_PREDICTION, PREDICTION, ROLLOUT_PREDICTION
@@ -43,7 +45,7 @@ def service_of(folder: Path, body: str = BODY, **output: Any) -> Service:
 
 
 def predictions(outputs: dict[str, Any], event: Table | None) -> list[Any]:
-    rows = np.arange(len(outputs["y"]))
+    rows = np.arange(len(next(iter(outputs.values()))))
     encoder = JsonPredictionEncoder(pipeline="p", variant="primary")
     values = encoder.encode(list(map(str, rows)), rows, rows, rows, outputs, event, models=RowModels([("m", 1)]))
     return [json.loads(value) for value in values]
@@ -76,6 +78,38 @@ def test_outputs_of_a_model_that_rejects_blank_events_may_have_any_type(
 ) -> None:
     schema = shown(service_of(tmp_path, 'raise ValueError("blank")'), capsys)
     assert schema["properties"]["outputs"]["properties"] == {"y": {}, "p": {}, "late": {}}
+
+
+@pytest.mark.parametrize("scored", [True, False])
+def test_predictions_of_a_model_that_rejects_blank_events_are_of_the_schema(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], scored: bool
+) -> None:
+    body = f"""
+        if not inputs["x"].all():
+            raise ValueError("blank")
+        p = np.tile([0.25, 0.75], (len(inputs["x"]), 1))
+        return {{"y": p if {scored} else p.argmax(axis=1), "p": p}}
+    """
+    service = python_service(tmp_path, NOWHERE, body, with_topics=False, output={"format": "json"})
+    config = tmp_path / "models" / "number" / "1" / "config.yaml"
+    outputs = (
+        "{tensor: y, classes: [cat, dog]}, {tensor: p, name: best, top: 1, classes: [cat, dog]}, "
+        "{tensor: p, name: sure, threshold: 0.5}"
+    )
+    config.write_text(config.read_text().replace("{tensor: y}", outputs))
+    assert cli.run(["schema", str(service.file)]) == 0
+    said = capsys.readouterr()
+    executor = PythonExecutor(load_version(tmp_path / "models", "number"))
+    real = executor.run({"x": np.ones((2, 1))})
+    validator = Draft202012Validator(json.loads(said.out))
+    for prediction in predictions(real, None):
+        validator.validate(prediction)
+    for name in ("best", "best_scores", "sure"):
+        for lacking in predictions({other: values for other, values in real.items() if other != name}, None):
+            assert not validator.is_valid(lacking)
+    assert "found a refusal: " in said.err
+    assert "model.py:9: ValueError: blank. So the schema allows any type." in said.err
+    assert "either `y` or a score for each class" in said.err
 
 
 def test_avro_schema_is_the_one_of_the_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

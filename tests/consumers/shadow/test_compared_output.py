@@ -64,7 +64,7 @@ def checked(folder: Path, answer: dict[str, Any], **section: object) -> str:
         ),
         (
             ["ham", "spam"],
-            r"of the class that a label of 1 stands for, found none; .* ham, spam\. .* {output: p.spam}`",
+            r"of the class that a label of 1 stands for, found none; .* ham, spam\. .* {output: p.spam}`.*{task: multiclass}`",
         ),
     ],
 )

@@ -281,6 +281,51 @@ def test_model_that_refuses_blank_events_starts_all_the_same(tmp_path: Path, cap
     assert executor.run(ONE)["y"].tolist() == [[1, 1]]
 
 
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("meen(inputs['x'])", r"model\.py:8: NameError: name 'meen' is not defined\. .* Correct this line\."),
+        ("import absent_package", r"model\.py:8: ModuleNotFoundError: .* Install it where the worker runs"),
+        ("import constants", r"model\.py:8: ModuleNotFoundError: .* write `from \. import constants`"),
+        ("from math import meen", r"model\.py:8: ImportError: cannot import name 'meen'"),
+        ("from . import broken", r"broken\.py:1: SyntaxError: "),
+    ],
+)
+def test_fault_of_the_code_stops_the_start_and_rejects_an_event(tmp_path: Path, fault: str, says: str) -> None:
+    code = f"""
+    class Model:
+        def __init__(self, folder, device): ...
+
+        def predict(self, inputs):
+            # the next line is never right
+            if True:
+                {fault}
+            return {{"y": inputs["x"]}}
+    """
+    executor = PythonExecutor(write_python(tmp_path, code, constants="FACTOR = 1\n", broken="def\n"))
+    with pytest.raises(ModelConfigError, match=says):
+        executor.warm_up()
+    with pytest.raises(ModelRejected, match=says):
+        executor.run(ONE)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if inputs['x'].all():\n    y = inputs['x']\nreturn {'y': y}",
+        "if inputs['x'].all():\n    y = inputs['x']\ndef made():\n    return y\nreturn {'y': made()}",
+        "eval('1' * int(inputs['x'].all()))\nreturn {'y': inputs['x']}",
+        "class Unknown(NameError): ...\nif not inputs['x'].all():\n    raise Unknown('km')\nreturn {'y': inputs['x']}",
+    ],
+    ids=["unbound local", "unbound free variable", "syntax of a text", "error of a library"],
+)
+def test_error_that_blank_events_may_cause_stops_no_start(tmp_path: Path, body: str) -> None:
+    executor = PythonExecutor(predicting(tmp_path, body))
+    executor.warm_up()
+    assert executor.warmed_sizes == ()
+    assert executor.run(ONE)["y"].tolist() == [[1, 1]]
+
+
 def test_model_for_which_the_memory_suffices_in_parts_only_starts_all_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
