@@ -1,6 +1,7 @@
 """Recognises files that no executor runs, and says how to make a model of them."""
 
 import re
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -54,9 +55,9 @@ def how_to_convert(suffix: str) -> str:
         )
     if suffix in WEIGHTS:
         return (
-            "this looks like the weights of a torch model, which don't say how to run it. Where the model's code is, load them "
-            "into it, export it with `torch.export.export`, and save that as model.pt2. Or load both in a class of yours in "
-            "model.py (`millstream docs models#a-model-in-torch`)."
+            "this looks like a checkpoint: the weights of a torch model, which don't say how to run it. Where the model's code "
+            "is, load them into it, export it with `torch.export.export`, and save that as model.pt2. Or load both in a class of "
+            "yours in model.py (`millstream docs models#a-model-in-torch`)."
         )
     if suffix in KERAS:
         return (
@@ -87,6 +88,25 @@ def what_to_convert(folder: Path) -> str:
     return ""
 
 
+def not_as_named(path: Path) -> str:
+    """What a zip archive of torch's holds in place of the model that its name promises, and what to do; empty: that model.
+
+    `path`: an archive, model.pt2 or model.pt.
+    """
+    with zipfile.ZipFile(path) as archive:
+        parts = {name.partition("/")[2] for name in archive.namelist()}
+    is_script = "constants.pkl" in parts
+    if "data.pkl" in parts and not is_script:
+        return how_to_convert(WEIGHTS[0])
+    if is_script == (path.suffix.lower() == ".pt"):
+        return ""
+    return (
+        "it is TorchScript. Name it model.pt, or save the model with torch.export as model.pt2."
+        if is_script
+        else "it is no TorchScript. If torch.export.save wrote it, name it model.pt2."
+    )
+
+
 def what_it_is(path: Path, error: Exception) -> str:
     """What the file is that should be an ONNX model, and what to do; empty: nothing that this function knows.
 
@@ -100,7 +120,7 @@ def what_it_is(path: Path, error: Exception) -> str:
     known = next((text for is_it, text in _HEADS if is_it(head)), "")
     if not known and any(words in str(error) for words in _DAMAGED):
         return f"it is no whole ONNX model: it is damaged or cut off. Copy or export it again. The library says: {line_of(error)}"
-    return known or _too_new(str(error))
+    return known or _too_new(str(error)) or _of_a_text_vectorizer(str(error))
 
 
 def _too_new(said: str) -> str:
@@ -118,6 +138,22 @@ def _too_new(said: str) -> str:
     return ""
 
 
+def _of_a_text_vectorizer(said: str) -> str:
+    """What to do if an operator for texts can't be created; empty: it says something else."""
+    if locale := _NO_LOCALE.search(said):
+        return (
+            f"it makes texts lower case by the locale {locale[1]}, which this machine lacks. Convert the model again with the "
+            "option `locale` (skl2onnx: `options={TfidfVectorizer: {'locale': 'C.UTF-8', ...}}`, see `millstream docs "
+            f"models#text-vectorizers`), or install {locale[1]} on each machine that loads the model."
+        )
+    if pattern := _NO_PATTERN.search(said):
+        return (
+            f"the pattern that splits its texts into words isn't in RE2's syntax: {pattern[1].strip()}. Convert the model again "
+            f"with the option `tokenexp` (`millstream docs models#text-vectorizers`)."
+        )
+    return ""
+
+
 def advice_on_doubles(said: str) -> str:
     """What to do if ONNX Runtime lacks an operator for float64; empty: it says something else."""
     if "NOT_IMPLEMENTED" not in said and "tensor(double)" not in said:
@@ -130,6 +166,8 @@ def advice_on_doubles(said: str) -> str:
 
 _NEW_OPSET: Final = re.compile(r"[Oo]pset (\d+) is under development.*domain (\S+) is till opset (\d+)", re.DOTALL)
 _NEW_FORMAT: Final = re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)")
+_NO_LOCALE: Final = re.compile(r"Failed to construct locale with name:([^:]+)")
+_NO_PATTERN: Final = re.compile(r"Can not digest tokenexp: (.+)")
 _DAMAGED: Final = ("INVALID_PROTOBUF", "Protobuf parsing failed", "Error parsing message")
 """Words of ONNX Runtime and of the package onnx."""
 

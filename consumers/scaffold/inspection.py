@@ -13,6 +13,7 @@ from millstream.inference.foreign_models import (
     WITHOUT_MAPS,
     advice_on_doubles,
     how_to_convert,
+    not_as_named,
     what_it_is,
     what_to_convert,
 )
@@ -39,11 +40,8 @@ def look_at(path: Path) -> ModelFile:
     suffix = path.suffix.lower()
     if suffix == ".onnx":
         return _onnx(path)
-    if suffix == ".pt2" and is_zipfile(path) and is_package(path):
-        raise WorkerError(
-            f"{path} is compiled by AOTInductor, and states no inputs. Name the program that torch.export.save wrote. Then put "
-            f"the package beside it: `runtime: {{aoti_package: {path.name}}}` in config.yaml (`millstream docs models`)."
-        )
+    if suffix in {".pt2", ".pt"} and is_zipfile(path):
+        _check_archive(path)
     if suffix == ".pt2":
         program = exported_program(path)
         if flat := [entry.tensor for entry in program.inputs if not entry.shape]:
@@ -53,6 +51,17 @@ def look_at(path: Path) -> ModelFile:
         # TorchScript and Python classes run code when they are loaded, so they aren't loaded here.
         return ModelFile(path, f"model{suffix}", [], [])
     raise WorkerError(f"{path}: {how_to_convert(suffix) or _no_model(path)}")
+
+
+def _check_archive(path: Path) -> None:
+    """Refuse what torch wrote, but no executor runs as `path`. Raises WorkerError."""
+    if is_package(path):
+        raise WorkerError(
+            f"{path} is compiled by AOTInductor, and states no inputs. Name the program that torch.export.save wrote. Then put "
+            f"the package beside it: `runtime: {{aoti_package: {path.name}}}` in config.yaml (`millstream docs models`)."
+        )
+    if wrong := not_as_named(path):
+        raise WorkerError(f"{path}: {wrong}")
 
 
 def _no_model(path: Path) -> str:

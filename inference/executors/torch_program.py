@@ -15,6 +15,7 @@ from millstream.inference.executors.torch_calls import Calls, Outputs, calls_of
 from millstream.inference.executors.torch_inputs import check_inputs
 from millstream.inference.executors.torch_library import torch
 from millstream.inference.executors.torch_package import MIN_EVENTS, is_package, open_package
+from millstream.inference.foreign_models import not_as_named
 from millstream.inference.repository import ModelVersion
 
 _NUMBERED = re.compile(r".+__([0-9]{1,4})")
@@ -50,6 +51,8 @@ def open_program(model: ModelVersion, device: str) -> Program:
             )
     if not zipfile.is_zipfile(model.file):
         raise ModelConfigError(f"{model.file} can't be loaded: it is no file of torch's.")
+    if wrong := not_as_named(model.file):  # torch would log a long stack, and not say this
+        raise ModelConfigError(f"{model.file} can't be loaded: {wrong}")
     option = "aoti_package" if model.runtime.aoti_package else "compile" if model.runtime.compile else None
     if option and model.file.suffix == ".pt":
         raise ModelConfigError(
@@ -93,12 +96,6 @@ def _exported(model: ModelVersion, device: str) -> Program:
 
 
 def _script(model: ModelVersion, device: str) -> Program:
-    with zipfile.ZipFile(model.file) as archive:
-        if not any(name.endswith("/constants.pkl") for name in archive.namelist()):
-            raise ModelConfigError(
-                f"{model.file} holds no TorchScript: weights or a pickled module, which need the code that made them. Save the "
-                f"model with torch.export as model.pt2, or bring the code as model.py (`millstream docs models`)."
-            )
     try:
         for category in (FutureWarning, DeprecationWarning):  # TorchScript is deprecated, see docs/models.md
             # Not within `catch_warnings`, which is not for threads: several may load, and none may wait for one that hangs.

@@ -28,7 +28,7 @@ from tests.broker.choice import Broker
 from tests.broker.clients import create_topic
 from tests.consumers.python_service import python_service
 from tests.consumers.service import flights_service, vector_service
-from tests.inference.models import tensor, write_model
+from tests.inference.models import splitting_texts, tensor, write_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -410,6 +410,14 @@ MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
         ["model.onnx can't be loaded: this looks like a model of LightGBM."],
     ),
     "CatBoost's file named as ONNX": (content_of_model(b"CBM1\x10\0"), ["this looks like a model of CatBoost."]),
+    "locale that this machine lacks": (
+        content_of_model(splitting_texts(locale="xx_XX.UTF-8")),
+        ["the locale xx_XX.UTF-8, which this machine lacks", "models#text-vectorizers", "or install xx_XX.UTF-8 on"],
+    ),
+    "pattern of words in Python's syntax": (
+        content_of_model(splitting_texts(locale="C", pattern=r"(?u)\w+")),
+        ["isn't in RE2's syntax: invalid perl operator: (?u", "with the option `tokenexp`"],
+    ),
     "pickle in the version's folder": (
         bring("model.pkl"),
         ["1/model.pkl: a pickled model runs code", "skl2onnx.to_onnx"],

@@ -22,6 +22,7 @@ from millstream.topics.errors import BrokerUnreachableError, TopicError
 from tests.broker.clients import create_topic, ensure_topic, produce
 from tests.cli.test_init import uncommented
 from tests.inference.executors.torch_models import torch
+from tests.inference.models import splitting_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -782,6 +783,10 @@ def test_exported_program_in_another_form_leaves_the_names_open(tmp_path: Path, 
         ("model.onnx", b"<html>", "can't be loaded: this is a web page"),
         ("model.onnx", b"\x1f\x8b\x08\x00", "can't be loaded: this is compressed with gzip. Unpack it with gunzip."),
         ("model.onnx", b"PK\3\4", "If the archive holds an ONNX model, unpack it."),
+        ("model.onnx", splitting_texts(locale="xx_XX.UTF-8"), "by the locale xx_XX.UTF-8, which this machine lacks"),
+        ("model.pt2", zipped("archive/data.pkl"), "this looks like a checkpoint: the weights of a torch model"),
+        ("model.pt", zipped("archive/data.pkl"), "this looks like a checkpoint: the weights of a torch model"),
+        ("model.pt2", zipped("model/constants.pkl"), "it is TorchScript. Name it model.pt"),
         ("model.mar", b"", "found a file that ends in .mar"),
         ("model.h5", b"", "this looks like a model of Keras. Convert it to ONNX with the package tf2onnx"),
         ("model.pth", b"PK", "weights of a torch model, which don't say how to run it"),

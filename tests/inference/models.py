@@ -43,6 +43,20 @@ def write_model(
     return load_version(repository, "m")
 
 
+def splitting_texts(*, locale: str, pattern: str = "[a-z]+") -> bytes:
+    """The file of a model that makes texts lower case by the locale, and splits them, as converted text vectorizers do."""
+    nodes = [
+        helper.make_node("StringNormalizer", ["x"], ["lower"], case_change_action="LOWER", locale=locale),
+        helper.make_node(
+            "Tokenizer", ["lower"], ["y"], domain="com.microsoft", mark=0, mincharnum=1, pad_value="#", tokenexp=pattern
+        ),
+    ]
+    graph = helper.make_graph(nodes, "g", [tensor("x", ["N"], "string")], [tensor("y", ["N", "words"], "string")])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    content: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    return content
+
+
 def doubling(repository: Path, *, batch: int | str = "N", config: str = "") -> ModelVersion:
     """`y` = `x` + `x`, two floats an event."""
     return write_model(

@@ -186,10 +186,21 @@ def test_output_that_is_not_kept_needs_no_axis_of_events(tmp_path: Path) -> None
     assert executor.run({"x": floats(2)}).keys() == {"y"}
 
 
-def test_checkpoint_is_told_from_a_model(tmp_path: Path) -> None:
-    folder = scripted(tmp_path, double, example()).file.parent
-    torch.save({"weights": torch.zeros(2)}, folder / "model.pt")
-    with pytest.raises(ModelConfigError, match=r"holds no TorchScript: weights or a pickled module, .* as model.pt2"):
+@pytest.mark.parametrize("save", [exported, scripted])
+def test_checkpoint_is_told_from_a_model(tmp_path: Path, save: Any) -> None:
+    file = save(tmp_path, double, example()).file
+    torch.save({"weights": torch.zeros(2)}, file)
+    with pytest.raises(ModelConfigError, match=r"can't be loaded: this looks like a checkpoint: .* as model.pt2"):
+        TorchExecutor(load_version(tmp_path, "m"), device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("save", "name", "says"), [(exported, "model.pt", "model.pt2"), (scripted, "model.pt2", "model.pt,")]
+)
+def test_model_of_torch_with_the_other_ones_name_is_told_which(tmp_path: Path, save: Any, name: str, says: str) -> None:
+    file = save(tmp_path, double, example()).file
+    file.rename(file.with_name(name))
+    with pytest.raises(ModelConfigError, match=rf"TorchScript\. .*ame it {says}"):
         TorchExecutor(load_version(tmp_path, "m"), device="cpu")
 
 
