@@ -109,7 +109,8 @@ class _Told:
             if given.row is not None and len(self._filtered) < MAX_FILTERED:
                 self._filtered.append(given.row)
             return
-        if given.row is not None:
+        # Of an event that can't be read, no field is missing.
+        if given.row is not None and (why is None or why.reason == "unfit"):
             self._missing.note(given.row)
         if why is None:
             self.predicted += 1

@@ -47,8 +47,6 @@ def run(args: argparse.Namespace) -> int:
     request = _request(pipeline, args)
     folder = ReplayFolder(args.state or cache_folder(None) / FOLDER / name_of(pipeline, request))
     with folder.locked():
-        if args.anew:
-            folder.clear()
         compared = _compared(pipeline, request, folder, args)
     if compared is None:
         return 1
@@ -76,6 +74,8 @@ def _compared(pipeline: Pipeline, request: Request, folder: ReplayFolder, args: 
         early=0 if pipeline.labels is None else round(pipeline.labels.early * 1000),
     )
     replay = Replay(pipeline, request, folder, late, LimitedRetry(SCHEMA_TIMEOUT, say))
+    if args.anew:
+        replay.begin_anew()
     about = folder.read_about()
     if about is not None:
         _refuse_another(about, request, folder.path)

@@ -120,8 +120,8 @@ class FilteredDecoder:
             return
         self._is_told = True
         log.warning(
-            "input.filter: none of the last %d events passes %s; %s. All are skipped. If that is wrong, stop the workers, "
-            "correct the filter, and set the group's offsets back (`millstream docs filter`)",
+            "input.filter: none of the last %d events passes %s; %s. All are skipped. If that is wrong, correct the filter. "
+            "`millstream docs filter` says how to predict what it has left out",
             self._skipped,
             self._filter,
             self._filter.examples(read),

@@ -49,6 +49,7 @@ class About:
     scored_by: dict[str, Any]  # see `answers.scored_by`
     group: str
     ranges: dict[Partition, tuple[int, int]]  # the offsets of the events
+    read_by: dict[str, Any] = field(default_factory=dict)  # see `replayed.read_by`; empty: written before it was kept
 
     @property
     def events(self) -> int:

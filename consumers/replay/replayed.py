@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from millstream.inference.repository import CONFIG_FILE
 from millstream.pipeline.repository import without_version
 
 if TYPE_CHECKING:
+    from millstream.inference.repository import ModelVersion
     from millstream.pipeline.pipeline import Pipeline
 
 COMMIT_EVERY = 2.0  # seconds between two checkpoints, each of which is a file
@@ -36,6 +38,28 @@ def name_of(pipeline: Pipeline, request: Request) -> str:
 def group_of(pipeline: Pipeline, request: Request) -> str:
     """The group that the output's transactions commit offsets for. It begins as the pipeline's own group."""
     return f"{pipeline.group_id}{name_of(pipeline, request).removeprefix(pipeline.name)}"
+
+
+def read_by(pipeline: Pipeline, model: ModelVersion) -> dict[str, Any]:
+    """The settings that decide which events a replay answers and what its model gets of them, as JSON has them.
+
+    A part of the answers that was made with others must not be mixed with these.
+    """
+    source, settings = pipeline.input, pipeline.model
+    config = model.described_by or model.file.parent / CONFIG_FILE
+    return {
+        "input.filter": [condition.text for condition in source.filter] or None,
+        "input.format": source.format,
+        "input.schema": source.schema_name,
+        "input.json_schema": source.json_schema,
+        "input.event_id": source.event_id,
+        "input.event_time": source.event_time,
+        "input.event_time_format": source.event_time_format,
+        "model.inputs": repr(sorted(settings.inputs.items())) if settings.inputs else None,
+        "model.allow_nan": settings.allow_nan,
+        "model.allow_nan_outputs": settings.allow_nan_outputs,
+        f"checksum of {config.name}": hashlib.blake2b(config.read_bytes(), digest_size=8).hexdigest(),
+    }
 
 
 def as_replayed(pipeline: Pipeline, request: Request) -> Pipeline:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +11,7 @@ from millstream.consumers.control.errors import ControlTopicError
 from millstream.consumers.control.topic import open_reader
 from millstream.consumers.decode.named_fields import override_fields, schema_of
 from millstream.consumers.errors import WorkerError
+from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.replay.answered_ids import AnsweredIds
 from millstream.consumers.replay.answers import Answering, first_event, scored_by
 from millstream.consumers.replay.buckets import Buckets
@@ -18,14 +20,14 @@ from millstream.consumers.replay.evaluated import LABELS, OTHER, PRIMARY, Window
 from millstream.consumers.replay.filling import Filling
 from millstream.consumers.replay.folder import About, ReplayFolder
 from millstream.consumers.replay.predictions import LabelRows, PredictedRows, PredictionDecoder
-from millstream.consumers.replay.replayed import as_replayed, group_of
+from millstream.consumers.replay.replayed import as_replayed, group_of, read_by
 from millstream.consumers.replay.routing_check import RoutingCheck
 from millstream.consumers.schema_store import open_store
 from millstream.consumers.shadow.compared_classes import compared_classes_of
 from millstream.consumers.shadow.compared_output import MAX_NAMED, check_compared_answers, check_score
 from millstream.consumers.source.range_reader import RangeReader
 from millstream.consumers.worker.plan import Plan, answer_blank, make_plan
-from millstream.inference.errors import ModelRejected
+from millstream.inference.errors import ModelConfigError, ModelRejected, SourceUnavailable
 from millstream.schemas.decoding import open_decoder
 from millstream.schemas.wording import first_of
 from millstream.topics.admin import Admin, ensure, largest_records, roles, states
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from millstream.consumers.resilience.limited_retry import LimitedRetry
     from millstream.pipeline.pipeline import Pipeline
 
+END_OF_TIME: Final = 1 << 60  # ms since the epoch, after all records
 SAMPLE: Final = 500  # predictions among which one is looked for, to see the outputs
 
 
@@ -123,16 +126,52 @@ class Replay:
             self._prepare_output(about.output)
         return plan, about
 
-    def refuse_changed(self, about: About) -> None:
-        """Refuse results whose scores were made with other settings. Raises WorkerError."""
-        now, then = scored_by(self._pipeline.comparison, self._classes), about.scored_by
-        changed = [name for name, value in now.items() if value != then[name]]
-        if changed:
+    def begin_anew(self) -> None:
+        """Delete the results of an earlier run. Raises WorkerError: a topic has its predictions, too."""
+        about = None
+        with suppress(WorkerError):  # the description is damaged: nobody knows the topic
+            about = self._folder.read_about()
+        topic = about.output if about is not None and self._folder.progress().chunks else None
+        if topic is not None and (records := self._records_in(topic)):
             raise WorkerError(
-                f"{self._pipeline.at('comparison')}: expected {_settings(then, changed)}, as when the results in "
-                f"{self._folder.path} were made; found {_settings(now, changed)}. Change it back, add --anew to delete these "
-                f"results and begin anew, or keep them and name another folder with --state."
+                f"--anew: topic {topic} has {records:,} records, with predictions of the earlier run: its readers would see them "
+                f"twice. Name another topic with --output, which begins anew, too; or delete this one first."
             )
+        self._folder.clear()
+
+    def _records_in(self, topic: str) -> int:
+        """Offsets between the ends of a topic's partitions; 0 if there is no such topic."""
+        admin = Admin(self._pipeline.client_config())
+        [state] = states(admin, [("replay", topic)])
+        if state.partitions is None:
+            return 0
+        reader = RangeReader(self._pipeline.client_config(), self._group)
+        try:
+            return sum(end - start for start, end in reader.ranges((topic,), 0, END_OF_TIME).values())
+        finally:
+            reader.close()
+
+    def refuse_changed(self, about: About) -> None:
+        """Refuse results that were made with other settings. Raises WorkerError."""
+        scored, read = scored_by(self._pipeline.comparison, self._classes), self._read_by()
+        for place, now, then in (
+            (self._pipeline.at("comparison"), scored, about.scored_by),
+            (str(self._pipeline.named), read, about.read_by),
+        ):
+            if changed := [name for name, value in now.items() if value != then.get(name, value)]:
+                raise WorkerError(
+                    f"{place}: expected {_settings(then, changed)}, as when the results in {self._folder.path} were made; found "
+                    f"{_settings(now, changed)}. Change it back, add --anew to delete these results and begin anew, or keep them "
+                    f"and name another folder with --state."
+                )
+
+    def _read_by(self) -> dict[str, Any]:
+        """The present settings; empty if the version is gone, as it may be when a complete replay is compared again."""
+        replayed = as_replayed(self._pipeline, self._request)
+        try:
+            return read_by(replayed, PipelineModels(replayed).primary())
+        except (ModelConfigError, SourceUnavailable):
+            return {}
 
     def refuse_unclear(self, about: About) -> None:
         """Refuse a complete replay for what `prepare` refuses by the compared output. Raises PlanError."""
@@ -174,6 +213,7 @@ class Replay:
             scored_by=scored_by(pipeline.comparison, self._classes),
             group=self._group,
             ranges=ranges,
+            read_by=self._read_by(),
         )
 
     def _predictions(self, reader: RangeReader) -> dict[tuple[str, int], tuple[int, int]]:

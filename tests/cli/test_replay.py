@@ -166,6 +166,32 @@ def test_killed_replay_goes_on_and_doubles_nothing(tmp_path: Path, kafka: Broker
 
 
 @pytest.mark.durable
+def test_replay_that_began_with_another_filter_or_mapping_is_refused(tmp_path: Path, kafka: Broker) -> None:
+    scene, state = past(tmp_path, kafka, labels=False), tmp_path / "state"
+    file, topic = scene.service.file, f"{scene.service.output}-replayed"
+    right = file.read_text()
+    file.write_text(right.replace("\ninput:\n", "\ninput:\n  filter: id == nothing\n"))
+    scene.replay("--output", topic, folder=state)
+    file.write_text(right)
+    done = scene.replay("--output", topic, folder=state)
+    assert done.returncode == 1
+    assert "expected `input.filter: id == nothing`, as when the results in" in done.stderr
+    assert "found no `input.filter`. Change it back, add --anew" in done.stderr
+    done = scene.replay("--anew", "--output", topic, folder=state)  # it has written nothing so far
+    assert "only the comparison is made again" not in done.stderr
+    assert answered(scene, topic).keys() == answered(scene, scene.service.output).keys()
+    config = next((tmp_path / "models").glob("*/2/config.yaml"))
+    config.write_text(f"{config.read_text()}\n# corrected\n")
+    done = scene.replay("--output", topic, folder=state)
+    assert "checksum of config.yaml" in done.stderr
+    done = scene.replay("--anew", "--output", topic, folder=state)
+    assert done.returncode == 1
+    assert f"topic {topic} has " in done.stderr
+    assert "its readers would see them twice" in done.stderr
+    assert len(answered(scene, topic)) == EVENTS
+
+
+@pytest.mark.durable
 def test_replay_up_to_now_that_was_stopped_says_how_to_go_on(tmp_path: Path, kafka: Broker) -> None:
     scene, state = past(tmp_path, kafka), tmp_path / "state"
     slowly = replace(scene, end="now").command("--rate", "500", folder=state)
