@@ -53,7 +53,7 @@ class Rejection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DecodedBatch:
-    """A block: the records of some polls as columns. Each record is an event, rejected, filtered, or a tombstone."""
+    """A block: the records of some polls as columns. Each record is an event, rejected, left out, or a tombstone."""
 
     epochs: Epochs
     arrived: float
@@ -79,8 +79,14 @@ class DecodedBatch:
     invalid_deadlines: int  # number of events whose deadline header is not a number of ms; the header is ignored
     # Rejected records:
     rejected: Mapping[int, Rejection]  # by row, ascending
-    # Records that `input.filter` leaves out:
-    filtered: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # rows, ascending
+    # Rows, ascending:
+    left_out: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.empty(0, np.int64)
+    )  # that `input.filter` leaves out
+    unread: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.empty(0, np.int64)
+    )  # rejected, as it can't read them
+    loads: npt.NDArray[np.int64] | None = None  # as `ends`, without records that are left out; None: `ends`
     replaced: Replacements = field(
         default_factory=Replacements
     )  # in the tensors, also in those of events that are rejected
@@ -112,6 +118,14 @@ class BatchSlice(NamedTuple):
         return (
             int(ends[self.stop - 1]) - (int(ends[self.start - 1]) if self.start else 0) if self.stop > self.start else 0
         )
+
+    @property
+    def load(self) -> int:
+        """As `bytes`, without the records that are left out: what counts for the size of a batch."""
+        if self.block.loads is None or self.stop == self.start:
+            return self.bytes
+        loads = self.block.loads
+        return int(loads[self.stop - 1]) - (int(loads[self.start - 1]) if self.start else 0)
 
     @property
     def cost(self) -> int:
@@ -161,10 +175,10 @@ class BatchSlice(NamedTuple):
         """The rejected records of the range, by row of the block, ascending."""
         return {row: why for row, why in self.block.rejected.items() if self.start <= row < self.stop}
 
-    def filtered(self) -> npt.NDArray[np.int64]:
+    def left_out(self) -> npt.NDArray[np.int64]:
         """The rows of the range's records that `input.filter` leaves out, ascending."""
-        found = self.block.filtered
-        return found[found.searchsorted(self.start) : found.searchsorted(self.stop)]
+        found = self.block.left_out
+        return found[found.searchsorted(self.start) : found.searchsorted(self.stop)] if len(found) else found
 
 
 class MicroBatch(NamedTuple):

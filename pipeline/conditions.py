@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple, cast
 
 from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
@@ -20,6 +21,7 @@ _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _ITEM = re.compile(r"\s*('[^']*'|\"[^\"]*\"|[^,'\"\[\]]+)\s*(?:,|$)")
 _OTHER_SYNTAX = re.compile(r"[=<>&|#]|\b(and|or|AND|OR)\b")  # of other languages' conditions; texts rarely have it
 _OTHER_WORDS = {"True": "true", "False": "false", "TRUE": "true", "FALSE": "false"}
+_NOTHING = {"null", "None", "NULL", "nil"}
 _MAX_WHOLE = 2.0**53  # from here on, a double may stand for several whole numbers
 _EXAMPLES = "such as `amount >= 1000`, `country == DE` or `country in [DE, AT]`"
 
@@ -57,7 +59,7 @@ def parse_condition(text: object) -> ParsedCondition:
         raise ValueError(
             f"expected values of one type, found {shown(right)}. Write texts that look like numbers in quotes."
         )
-    if operator == "==" and constants == ("",):
+    if operator in {"==", "in"} and "" in constants:
         raise ValueError(f"expected a text that isn't empty: an empty text counts as absent, found {shown(right)}.")
     if operator in {"<", "<=", ">", ">="} and kinds != {float}:
         raise ValueError(f"expected a number after `{operator}`, found {shown(right)}.")
@@ -90,10 +92,23 @@ def _constant(text: str) -> Constant:
                 f'"{text}" to compare it as a text.'
             )
         return number
+    _refuse_no_text(text)
+    return text
+
+
+def _refuse_no_text(text: str) -> None:
+    """Refuse what is hardly meant as a text. Raises ValueError."""
     if not text or any(mark in text for mark in "'\"[]"):
         raise ValueError(f"expected a text, a number, true or false, found {shown(text)}.")
     if is_decimal(text):
         raise ValueError(f'expected a number that a double holds, found {shown(text)}. Write "{text}" for a text.')
+    if text in _NOTHING:
+        raise ValueError(
+            f"expected a value, found {shown(text)}. A field that is absent or null passes no condition; `FIELD != ''` holds for "
+            f'each that is there. Write "{text}" for a text.'
+        )
+    if text.replace("_", "").replace(",", "").isdecimal():
+        raise ValueError(f'expected a number in digits alone, found {shown(text)}. Write "{text}" for a text.')
     if text in _OTHER_WORDS:
         raise ValueError(
             f'expected true or false, found {shown(text)}. Write {_OTHER_WORDS[text]}, or "{text}" for a text.'
@@ -103,7 +118,11 @@ def _constant(text: str) -> Constant:
             f"expected one value, found {shown(text)}. Conditions that must all hold are a list of conditions. A text with such "
             "words or signs stands in quotes."
         )
-    return text
+
+
+def joined(conditions: Sequence[ParsedCondition]) -> str:
+    """The conditions as a message has them."""
+    return " and ".join(f"`{parsed.text}`" for parsed in conditions)
 
 
 def _conditions(value: object) -> tuple[ParsedCondition, ...]:

@@ -1,7 +1,7 @@
 """What decoding gives: columns of the records that could be read, and a reason for each that could not."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -38,9 +38,8 @@ class Part(NamedTuple):
 class Decoded:
     """A poll's records as columns: parts of it, since records that were read in different ways are costly to put in one table."""
 
-    parts: Sequence[Part]  # at least one; a row of the values is in one of them, bad or filtered
-    bad: list[BadRecord]  # ascending by row
-    filtered: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # rows that a filter leaves out, ascending
+    parts: Sequence[Part]  # at least one; a row of the values is in one of them, or bad
+    bad: list[BadRecord]  # the rest, ascending by row
 
     @classmethod
     def of(cls, table: Table, rows: Ints, bad: list[BadRecord]) -> "Decoded":

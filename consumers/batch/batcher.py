@@ -61,7 +61,7 @@ class Batcher:
             self._waiting[topic] = deque()
         self._waiting[topic].append(rows)
         self._events += len(block.good)
-        self._bytes += rows.bytes
+        self._bytes += rows.load
         self._cost += rows.cost
 
     @property
@@ -103,7 +103,7 @@ class Batcher:
         if most <= 1:
             return 1
         lasts = rows.first + size * np.arange(1, most + 1)  # the event after each batch
-        fit = _parts_of(rows.block.ends, rows.block.good[lasts - 1] + 1, rows.start) <= self._limits.max_bytes
+        fit = _parts_of(_loads_of(rows.block), rows.block.good[lasts - 1] + 1, rows.start) <= self._limits.max_bytes
         if rows.block.costs is not None:
             fit &= _parts_of(rows.block.costs, lasts, rows.first) <= self._max_cost
         return most if fit.all() else max(int(fit.argmin()), 1)
@@ -166,7 +166,7 @@ class _Room:
 
     def take(self, rows: BatchSlice) -> None:
         self.events -= rows.last - rows.first
-        self.bytes -= rows.bytes
+        self.bytes -= rows.load
         self.cost -= rows.cost
         self.no_record = False
         self.no_event = self.no_event and rows.last == rows.first
@@ -176,9 +176,10 @@ def _split(rows: BatchSlice, room: _Room, turn: int) -> tuple[BatchSlice | None,
     """Split `rows` into the part that fits, of at most `turn` events, and the rest."""
     block = rows.block
     stop = min(_stop_by_events(rows, min(room.events, turn)), _stop_by_cost(rows, room))
-    before = int(block.ends[rows.start - 1]) if rows.start else 0
-    if stop > rows.start and int(block.ends[stop - 1]) - before > room.bytes:
-        fits = int(block.ends.searchsorted(before + room.bytes, side="right"))
+    loads = _loads_of(block)
+    before = int(loads[rows.start - 1]) if rows.start else 0
+    if stop > rows.start and int(loads[stop - 1]) - before > room.bytes:
+        fits = int(loads.searchsorted(before + room.bytes, side="right"))
         stop = max(fits, rows.start + room.no_record)
     if stop == rows.stop:
         return rows, None
@@ -190,6 +191,11 @@ def _split(rows: BatchSlice, room: _Room, turn: int) -> tuple[BatchSlice | None,
         BatchSlice(block, rows.start, stop, rows.first, middle),
         BatchSlice(block, stop, rows.stop, middle, rows.last),
     )
+
+
+def _loads_of(block: DecodedBatch) -> Ints:
+    """The cumulated bytes that count for the size of a batch."""
+    return block.ends if block.loads is None else block.loads
 
 
 def _parts_of(sums: Ints, stops: Ints, start: int) -> Ints:

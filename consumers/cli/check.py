@@ -46,6 +46,7 @@ from millstream.inference.repository import CONFIG_FILE, ModelVersion, no_versio
 from millstream.inference.signature import TensorInput, TensorOutput, blank
 from millstream.inference.version_number import LARGEST_VERSION
 from millstream.pipeline.comparison_sections import Shadow as ShadowSection
+from millstream.pipeline.conditions import joined
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.avro.types import kind_of, nullable, record_tree
 from millstream.schemas.directory import DirectoryStore
@@ -178,7 +179,7 @@ def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
     pipeline = plan.pipeline
     console.print(f"schema    {_schema(plan)}", markup=False)
     if pipeline.input.filter:
-        console.print(f"filter    {' and '.join(each.text for each in pipeline.input.filter)}", markup=False)
+        console.print(f"filter    {joined(pipeline.input.filter)}", markup=False)
     for line in (*_defaults(plan), *_mapping(plan)):
         console.print(line, markup=False)
     try:

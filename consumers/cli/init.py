@@ -12,7 +12,7 @@ from typing import Any
 
 from millstream.consumers.cli.new_folder import new_folder
 from millstream.consumers.cli.sample import Sample, of_file, of_skipped, of_topic
-from millstream.consumers.cli.sample_filter import conditions_of, passing
+from millstream.consumers.cli.sample_filter import SampleFilter
 from millstream.consumers.demo.example import example_folder
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.scaffold.deletions import without_deletions
@@ -29,7 +29,6 @@ from millstream.consumers.scaffold.unused import unused
 from millstream.inference.executors.installed import BY_FILE
 from millstream.inference.mapping import PLACEHOLDER
 from millstream.inference.repository import CONFIG_FILE
-from millstream.pipeline.conditions import ParsedCondition
 from millstream.pipeline.printable import printable
 from millstream.schemas.file_kind import FileKind, file_kind, is_model
 from millstream.schemas.wording import counted
@@ -84,9 +83,13 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.sample is not None:
         _refuse_model_as_sample(args.model, args.sample)
-    conditions = conditions_of(args)
-    sample = of_topic(args.sample_topic, args.limit) if args.sample_topic else of_file(args.sample, args.limit)
-    return _for_model(args.folder, look_at(args.model), sample, args.sample_topic, conditions)
+    chosen = SampleFilter.of(args)
+    sample = (
+        of_topic(args.sample_topic, args.limit, chosen.passes)
+        if args.sample_topic
+        else of_file(args.sample, args.limit, chosen.passes)
+    )
+    return _for_model(args.folder, look_at(args.model), sample, args.sample_topic, chosen)
 
 
 def _refuse_model_as_sample(model: Path, sample: str) -> None:
@@ -124,7 +127,7 @@ class _Guessed:
     model: ModelFile
     sample: Sample
     topic: str | None  # that the sample is from; None: it is from a file
-    conditions: tuple[ParsedCondition, ...]  # of the filter
+    chosen: SampleFilter
     passed: int  # events of the sample that pass the filter
     events: Sequence[Mapping[str, Any]]  # those that the guesses are from
     found: Mapping[str, Found]  # their fields
@@ -149,10 +152,8 @@ class _Guessed:
         return _listed((PREDICT, *(one for one in COMMANDS if self.topic is None or one is not PRODUCE)))
 
 
-def _for_model(
-    folder: Path, model: ModelFile, sample: Sample, topic: str | None, conditions: tuple[ParsedCondition, ...]
-) -> int:
-    guessed = _guess(_name_of(folder), model, sample, topic, conditions)
+def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None, chosen: SampleFilter) -> int:
+    guessed = _guess(_name_of(folder), model, sample, topic, chosen)
     version = folder / "models" / guessed.name / "1"
     with new_folder(folder):
         _copy_model(model, version)
@@ -169,16 +170,14 @@ def _name_of(folder: Path) -> str:
     return "".join(allowed)[:MAX_NAME]
 
 
-def _guess(
-    name: str, model: ModelFile, sample: Sample, topic: str | None, conditions: tuple[ParsedCondition, ...]
-) -> _Guessed:
-    passed = passing(sample.events, conditions)
+def _guess(name: str, model: ModelFile, sample: Sample, topic: str | None, chosen: SampleFilter) -> _Guessed:
+    passed = chosen.passing(sample.events)
     events = without_deletions(passed)
     found, count = survey(events), len(events)
     event_id, event_time = event_id_of(found, count), event_time_of(found, count)
     taken = [one.options["field"] for one in (event_id, event_time) if one is not None]
     inputs = with_fallbacks(inputs_of(model, found, count, taken), events, found)
-    return _Guessed(name, model, sample, topic, conditions, len(passed), events, found, event_id, event_time, inputs)
+    return _Guessed(name, model, sample, topic, chosen, len(passed), events, found, event_id, event_time, inputs)
 
 
 def _write_config(version: Path, inputs: Sequence[InputGuess], outputs: Sequence[str]) -> None:
@@ -192,7 +191,7 @@ def _write_config(version: Path, inputs: Sequence[InputGuess], outputs: Sequence
 
 def _write_pipeline(folder: Path, guessed: _Guessed) -> None:
     """Write what is beside the model."""
-    conditions = [each.text for each in guessed.conditions]
+    conditions = [each.text for each in guessed.chosen.conditions]
     own = guessed.event_id, guessed.event_time, guessed.why_no_id
     texts = {
         "pipeline.yaml": pipeline_text(guessed.name, guessed.topic, *own, conditions),
@@ -245,7 +244,7 @@ def _notes(sample: Sample, topic: str | None, passed: int, count: int) -> Iterat
     """What was left out of the sample. `passed`: events that pass the filter; `count`: those that were looked at."""
     if sample.skipped:
         yield _of_skipped(sample, topic)
-    if passed < len(sample.events):
+    if passed < sample.seen:
         yield f"{passed:,} of these events pass the filter. The guesses are from them.\n"
     if count < passed:
         yield _of_deletions(passed - count)
@@ -271,7 +270,7 @@ def _of_deletions(count: int) -> str:
 
 def _counted(sample: Sample) -> str:
     """ "1 event", "20 events", "the first 200 events (`--limit` takes more)" where the sample may have more."""
-    number = counted(len(sample.events), "event")
+    number = counted(sample.seen, "event")
     return f"the first {number} (`--limit` takes more)" if sample.is_full else number
 
 

@@ -41,6 +41,7 @@ MAX_HINTS = 5  # about different errors
 MAX_FILTERED = 200  # events that are searched for the values that a filter compares
 MAX_SHOWN_ITEMS = 8  # items of a list for people; `--json` has all
 
+UNREAD = ("undecodable", "unknown_schema")  # reasons of events that even a filter may be unable to read
 NO_EVENT = "no_event"  # the reason of a row that is no event of the schema; no dead letter has it
 
 
@@ -56,14 +57,14 @@ def run(args: argparse.Namespace) -> int:
     if args.dead_letters:
         return _of_dead_letters(plan, args)
     given = given_events(plan.pipeline, args.file, csv=is_csv(args))
-    return _tell(plan, islice(given, args.limit), args)
+    return _tell(plan, given, args)
 
 
 def _of_dead_letters(plan: Plan, args: argparse.Namespace) -> int:
     unread = list[Unread]()
     with open_reader(plan.pipeline, plan.store) as reader:
         letters = events(reader, args, unread)
-        given = (given_json(str(position), value) for position, value in islice(letters, args.limit))
+        given = (given_json(str(position), value) for position, value in letters)
         return _tell(plan, given, args) or (1 if unread else 0)
 
 
@@ -71,7 +72,7 @@ def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
     print_one = _print_json if args.json else _print_text
     told = _Told(plan)
     retry = LimitedRetry(args.timeout, _say)
-    while some := list(islice(values, TOGETHER)):
+    while some := list(islice(values, told.left(args.limit))):
         printed = 0
         try:
             for given, answer in _answered(plan, some, retry, told.replaced.append):
@@ -109,8 +110,7 @@ class _Told:
             if given.row is not None and len(self._filtered) < MAX_FILTERED:
                 self._filtered.append(given.row)
             return
-        # Of an event that can't be read, no field is missing.
-        if given.row is not None and (why is None or why.reason == "unfit"):
+        if given.row is not None:
             self._missing.note(given.row)
         if why is None:
             self.predicted += 1
@@ -122,6 +122,11 @@ class _Told:
             # One error has other hints for events with other fields.
             self._hints.setdefault((why.reason, why.error), hint)
 
+    def left(self, limit: int | None) -> int:
+        """How many events to take next. `limit`: of those that pass the filter; None: all."""
+        passed = self.predicted + self.reasons.total() - self.reasons[FILTERED]
+        return TOGETHER if limit is None else min(limit - passed, TOGETHER)
+
     def counts(self) -> str:
         """How many events were predicted, and what would become of the others."""
         return _counts(self._plan.pipeline.on_error, self.predicted, self.reasons)
@@ -130,7 +135,7 @@ class _Told:
         """Warnings, counts and advice."""
         replaced = sum(self.replaced, Replacements())
         yield from _warnings(self._plan, self._missing, replaced)
-        if set(self.reasons) == {FILTERED} and not self.predicted:
+        if FILTERED in self.reasons and not self.predicted and not set(self.reasons) - {FILTERED, *UNREAD}:
             yield _none_passes(self._plan.pipeline, self._filtered)
         yield ", ".join((self.counts(), *Totals.of_model_inputs(replaced).replaced()))
         yield from _first_hints([*self._hints.values()])

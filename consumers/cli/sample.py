@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,11 @@ QUIET_SECONDS = 2.0  # without further records, after which no more are expected
 class Sample:
     """Events, and what was no event."""
 
-    limit: int  # most events
-    events: list[Mapping[str, Any]] = field(default_factory=list)
+    limit: int  # most events that pass
+    passes: Callable[[Mapping[str, Any]], bool]  # whether an event passes the filter
+    events: list[Mapping[str, Any]] = field(default_factory=list)  # those that pass, and at most as many others
+    passed: int = 0  # of these, events that pass
+    seen: int = 0  # events, also those that are not kept
     skipped: int = 0  # lines or records that no worker could read
     avro: int = 0  # of these, records that look like Avro
     tombstones: int = 0  # records without a value
@@ -34,27 +37,35 @@ class Sample:
     @property
     def is_full(self) -> bool:
         """Whether there may be more events behind these."""
-        return len(self.events) >= self.limit
+        return self.passed >= self.limit
 
     def add(self, row: Mapping[str, Any] | str, where: str) -> None:
         """Add an event; or skip it if it is none (then the text says why), or if no worker could read it."""
         if not (reason := row if isinstance(row, str) else _unreadable(row)):
             assert not isinstance(row, str)
-            self.events.append(row)
+            self._keep(row)
             return
         self.skipped += 1
         self.first_skipped = self.first_skipped or f"{where}: {reason}"
 
+    def _keep(self, event: Mapping[str, Any]) -> None:
+        self.seen += 1
+        if self.passes(event):
+            self.passed += 1
+        elif len(self.events) - self.passed >= self.limit:
+            return
+        self.events.append(event)
 
-def of_file(name: str, limit: int) -> Sample:
-    """The first events of a file of JSON lines. Raises WorkerError if there are none."""
+
+def of_file(name: str, limit: int, passes: Callable[[Mapping[str, Any]], bool]) -> Sample:
+    """The events of a file of JSON lines, up to `limit` that pass. Raises WorkerError if there are none."""
     if name.lower().endswith(".csv"):
         raise WorkerError(
             f"{place(name)}: expected events as JSON, one object per line, found a CSV file, whose values have no types. Convert "
             f"it, for example with pandas: read_csv(FILE{_csv_options(Path(name))}).to_json('events.jsonl', orient='records', "
             "lines=True)."
         )
-    sample = Sample(limit)
+    sample = Sample(limit, passes)
     with opened(name) as file:
         for line in json_lines(file, name):
             sample.add(line.row, f"{place(name)}:{line.number}")
@@ -78,17 +89,17 @@ def _csv_options(path: Path) -> str:
     return ", sep=';', decimal=','" if ";" in header and "," not in header else ""
 
 
-def of_topic(topic: str, limit: int) -> Sample:
-    """The first events of a topic. Raises WorkerError if there are none, or no such topic."""
+def of_topic(topic: str, limit: int, passes: Callable[[Mapping[str, Any]], bool]) -> Sample:
+    """The events of a topic, up to `limit` that pass. Raises WorkerError if there are none, or no such topic."""
     # An empty variable counts as unset, as in a pipeline file's `${KAFKA_BOOTSTRAP:-...}`.
     client = {"bootstrap.servers": os.environ.get("KAFKA_BOOTSTRAP") or "127.0.0.1:9092"}
     bootstrap = client["bootstrap.servers"]
-    sample = Sample(limit)
+    sample = Sample(limit, passes)
     until, read = time.monotonic() + SAMPLE_SECONDS, 0
     try:
         with RecordReader(client, (topic,), from_beginning=True) as reader:
             while not sample.is_full and time.monotonic() < until and (read < reader.existing[topic] or not read):
-                records = reader.read(limit - len(sample.events), QUIET_SECONDS)
+                records = reader.read(limit - sample.passed, QUIET_SECONDS)
                 for record in records:
                     _add_record(sample, record)
                 read += len(records)

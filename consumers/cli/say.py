@@ -8,4 +8,7 @@ from millstream.consumers.observability.json_log import message_line
 
 def say(text: str, level: int = logging.INFO) -> None:
     """Print a line on standard error. `level`: of the message, if the log is JSON."""
-    print(message_line(text, level), file=sys.stderr, flush=True)
+    sys.stderr.write(
+        f"{message_line(text, level)}\n"
+    )  # in one call: log records of other threads must not come between
+    sys.stderr.flush()

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from millstream.consumers.decode.event_filter import EventFilter
 from millstream.consumers.decode.event_times import ISO8601, TimeFormat, advice, event_times, shown
 from millstream.consumers.decode.feature_lookup import EventPart, ReadEvents, with_features
 from millstream.consumers.decode.replaced_values import Replaceable
 from millstream.consumers.events import NEVER, DecodedBatch, FetchedBatch, Rejection
 from millstream.consumers.record_headers import RecordHeaders
-from millstream.consumers.records import rows_in
+from millstream.consumers.records import Records, rows_in
 from millstream.inference.executors.interface import Inputs, join_rows
 from millstream.inference.features import Features, to_tensors
 from millstream.inference.replaced import Replacements, Source, absent_in
 from millstream.inference.signature import Signature
 from millstream.schemas.arrays import Ints, Mask
 from millstream.schemas.column import Column, ListColumn, NumberColumn, StringColumn
-from millstream.schemas.decoded import Decoder, Part
+from millstream.schemas.decoded import BadRecord, Decoder, Part
 from millstream.schemas.errors import SchemaUnavailable
 from millstream.schemas.ids import ids_of, place_ids
 from millstream.schemas.packed import Packed, Texts
@@ -54,6 +55,7 @@ class EventFields:
     max_age: int | None = None  # ms after the event time, after which an event expires
     deadline_header: str | None = None  # name of the record header with the deadline, ms since the epoch
     cost: str | None = None  # a field with a number, or with a list or text whose length is the cost
+    event_filter: EventFilter | None = None  # which events are read; None: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,7 @@ class BlockDecoder:
         self.replaceable = replaceable or {}
         self._own = [source for source in self.replaceable if source.option not in {"missing", "unknown"}]
         self._decoder = decoder
+        self._filter = fields.event_filter
         self._fields = fields
         self._fill = fill or partial(to_tensors, inputs=signature.inputs)
         self._allow_nan = allow_nan
@@ -132,12 +135,22 @@ class BlockDecoder:
             SchemaUnavailable: the schemas can't be read now. Read the same records again later.
         """
         rejected: dict[int, Rejection] = {}
+        rows, values = _without_tombstones(polled.records.values)
+        if polled.rejection:
+            rejected |= dict.fromkeys(rows.tolist(), polled.rejection)
+            rows, values = rows[:0], Packed.of([])
+        split = self._filter.split(values) if self._filter is not None else None
+        left_out = unread = rows[:0]
+        if split is not None:
+            left_out, unread = rows[split.left_out], self._reject(rows, split.bad, rejected)
+            rows, values = rows[split.passed], values.take(split.passed)
         parts: list[EventPart] = []
-        read, filtered = self._parts(polled, rejected)
-        for part in read:
-            (table, rows), times = self._with_times(self._with_ids(part, rejected), polled.records.timestamps, rejected)
-            parts.append(EventPart(table, rows, times))
-        return ReadEvents(parts, rejected, filtered)
+        for part in self._parts(rows, values, rejected):
+            (table, kept), times = self._with_times(self._with_ids(part, rejected), polled.records.timestamps, rejected)
+            parts.append(EventPart(table, kept, times))
+        if self._filter is not None and split is not None:
+            self._filter.note(split)
+        return ReadEvents(parts, rejected, left_out, unread)
 
     def block(self, polled: FetchedBatch, read: ReadEvents) -> DecodedBatch:
         """The last step: fill the tensors.
@@ -176,29 +189,30 @@ class BlockDecoder:
             tensors=events.tensors,
             features=events.features,
             rejected=dict(sorted(rejected.items())),
-            filtered=read.filtered,
+            left_out=read.left_out,
+            unread=read.unread,
+            loads=_loads(records, read.left_out),
             replaced=events.replaced,
         )
 
-    def _parts(self, polled: FetchedBatch, rejected: dict[int, Rejection]) -> tuple[list[Part], Ints]:
-        """Decode the values into parts, with the rows of their records. Adds records that can't be decoded to `rejected`.
-
-        Returns the rows of events that a filter leaves out, too.
-        """
-        rows, values = _without_tombstones(polled.records.values)
-        if polled.rejection:
-            rejected |= dict.fromkeys(rows.tolist(), polled.rejection)
+    def _parts(self, rows: Ints, values: Packed, rejected: dict[int, Rejection]) -> list[Part]:
+        """Decode the values of these records into parts. Adds records that can't be decoded to `rejected`."""
         try:
-            decoded = self._decoder.decode([] if polled.rejection else values)
+            decoded = self._decoder.decode(values)
         except SchemaUnavailable as error:
             error.row = int(rows[error.row])
             raise
-        of_bad = rows[[bad.row for bad in decoded.bad]].tolist()
+        self._reject(rows, decoded.bad, rejected)
+        return [Part(part.table, rows[part.rows]) for part in decoded.parts]
+
+    def _reject(self, rows: Ints, bad: Sequence[BadRecord], rejected: dict[int, Rejection]) -> Ints:
+        """Add records that can't be decoded to `rejected`; returns their rows."""
+        of_bad = rows[[record.row for record in bad]]
         rejected |= {
-            row: Rejection(bad.reason, bad.error + advice(bad.error, self._fields.event_time))
-            for row, bad in zip(of_bad, decoded.bad, strict=True)
+            row: Rejection(record.reason, record.error + advice(record.error, self._fields.event_time))
+            for row, record in zip(of_bad.tolist(), bad, strict=True)
         }
-        return [Part(part.table, rows[part.rows]) for part in decoded.parts], rows[decoded.filtered]
+        return of_bad
 
     def _events(self, part: EventPart, rejected: dict[int, Rejection]) -> _Events:
         """Fill the tensors of a part. Adds the events that don't fit the model to `rejected`."""
@@ -335,6 +349,15 @@ def _without_tombstones(values: Sequence[bytes | None]) -> tuple[Ints, Packed]:
         return np.arange(len(values)), values
     rows = np.fromiter((row for row, value in enumerate(values) if value is not None), np.int64)
     return rows, Packed.of([value for value in values if value is not None])
+
+
+def _loads(records: Records, left_out: Ints) -> Ints | None:
+    """The cumulated bytes without those of records that a filter leaves out; None: it leaves none out."""
+    if not len(left_out):
+        return None
+    sizes = records.sizes.copy()
+    sizes[left_out] = 0
+    return np.asarray(sizes.cumsum())
 
 
 def _without_objects(strings: Sequence[bytes | None]) -> Sequence[bytes | None]:

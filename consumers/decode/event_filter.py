@@ -1,139 +1,125 @@
 """Leaves out events of other pipelines (`input.filter`), before anything else of them is read."""
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from millstream.consumers.decode.named_fields import VALUE_TYPES
 from millstream.consumers.errors import PlanError
 from millstream.inference.casts import Cast
 from millstream.inference.combined.routing import Condition
 from millstream.inference.conversions import as_numbers
-from millstream.pipeline.conditions import ParsedCondition
+from millstream.pipeline.conditions import ParsedCondition, joined
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.arrays import Ints, Mask
 from millstream.schemas.column import Column, StringColumn
-from millstream.schemas.decoded import Decoded, Decoder
+from millstream.schemas.decoded import BadRecord, Decoder
 from millstream.schemas.decoding import open_decoder
-from millstream.schemas.dtypes import Dtype
-from millstream.schemas.errors import ContradictingPaths, SchemaUnavailable
+from millstream.schemas.errors import BadFieldError, SchemaUnavailable
 from millstream.schemas.ids import ids_of
 from millstream.schemas.json.mismatch import NO_LISTS
 from millstream.schemas.packed import Packed
 from millstream.schemas.store import Schema, SchemaStore
-from millstream.schemas.table import Table
 from millstream.schemas.wording import shown
+from millstream.schemas.written_numbers import number_of
 
 log = logging.getLogger(__name__)
 
 MANY = 1000  # events in a row, from which on a filter that none of them passes looks wrong
-RARE = 10  # times as many events in a row as ever before look wrong, too
+RARE = 10  # times as many as usual, if the events that pass are rare
+FADING = 0.9  # how much of a gap's length counts after each further event that passes
+REMEMBERED = 100  # events that pass, behind which a gap doesn't count any more
 MAX_EXAMPLES = 5  # values that the warning about it names
 _OF_TEXT = Cast("text", "number")
-_TYPES = ("int32", "int64", "float32", "float64", "boolean", "string", "mixed")
 
 
 class Split(NamedTuple):
-    """Values that a filter has read."""
+    """Values that a filter has looked at."""
 
+    values: Packed
     passed: Ints  # rows of the values that pass, ascending
-    others: Ints  # rows of those that don't, ascending
-    read: Decoded  # the fields of the conditions, and the values in which they can't be read
+    left_out: Ints  # rows of those that don't, ascending
+    bad: list[BadRecord]  # those of which this can't be told, ascending by row
 
 
-class EventFilter(NamedTuple):
-    """Conditions that must all hold for an event."""
+class EventFilter:
+    """Conditions that must all hold for an event.
 
-    conditions: tuple[ParsedCondition, ...]
-    decoder: Decoder  # of the conditions' fields
+    They are looked at in their order. So a field is read only in events for which the conditions before it hold. In events of
+    other kinds, it may be anything.
+    """
+
+    def __init__(self, conditions: Sequence[ParsedCondition], decoders: Mapping[str, Decoder]) -> None:
+        """Args:
+        conditions: on fields of the event.
+        decoders: of each field.
+        """
+        self._steps = [(each.field, Condition(each.field, each.operator, each.compared)) for each in conditions]
+        self._decoders = decoders
+        self._text = joined(conditions)
+        self._gap = 0  # events since the last one that passed
+        self._usual_gap = 0.0  # the longest one between two that passed lately
+        self._is_told = False  # whether the warning about the present gap is written
 
     def split(self, values: Packed) -> Split:
         """Read the fields, and tell for which values all conditions hold. Raises SchemaUnavailable, as decoders do."""
-        read = self.decoder.decode(values)
-        held = [(rows, self._holds(table)) for table, rows in read.parts]
-        passed, others = ([rows[mask == wanted] for rows, mask in held] for wanted in (True, False))
-        return Split(np.sort(np.concatenate(passed)), np.sort(np.concatenate(others)), read)
+        rows, bad = np.arange(len(values)), list[BadRecord]()
+        for field, condition in self._steps:
+            try:
+                read = self._decoders[field].decode(values if len(rows) == len(values) else values.take(rows))
+            except SchemaUnavailable as error:
+                error.row = int(rows[error.row])
+                raise
+            # No filter compares lists, so the advice on them is of no use here.
+            bad += [BadRecord(int(rows[row]), why, error.replace(NO_LISTS, "")) for row, why, error in read.bad]
+            held = [part[_holds(condition, table[field])] for table, part in read.parts]
+            rows = rows[np.sort(np.concatenate(held))]
+        others = np.ones(len(values), np.bool_)
+        others[rows] = False
+        others[[record.row for record in bad]] = False
+        return Split(values, rows, np.flatnonzero(others), sorted(bad))
 
-    def examples(self, read: Decoded) -> str:
-        """Some of the values of the conditions' fields, in a sentence."""
-        table = read.table
-        return "; ".join(f"the events have in `{field}`: {_examples(table[field])}" for field in table.columns)
+    def examples(self, values: Packed) -> str:
+        """Some of what values have in the conditions' fields, in a sentence."""
+        tables = {field: decoder.decode(values).table for field, decoder in self._decoders.items()}
+        return "; ".join(f"the events have in `{field}`: {_examples(table[field])}" for field, table in tables.items())
 
-    def _holds(self, table: Table) -> Mask:
-        held: Mask = np.ones(len(table), np.bool_)
-        for parsed in self.conditions:
-            constants = parsed.compared
-            read = _texts if isinstance(constants[0], str) else _numbers
-            values = {parsed.field: read(table[parsed.field])}
-            held &= Condition(parsed.field, parsed.operator, constants).holds(values)
-        return held
-
-    def __str__(self) -> str:
-        return " and ".join(f"`{parsed.text}`" for parsed in self.conditions)
-
-
-class FilteredDecoder:
-    """A decoder of the events that pass a filter. Values that even the filter can't read stay bad records."""
-
-    def __init__(self, decoder: Decoder, event_filter: EventFilter) -> None:
-        """Args:
-        decoder: of the events that pass.
-        event_filter: decides which these are.
-        """
-        self._decoder = decoder
-        self._filter = event_filter
-        self._skipped = 0  # events since the last one that passed
-        self._usual = 0  # most events between two that passed
-        self._is_told = False  # whether the warning about those is written
-
-    @property
-    def columns(self) -> Mapping[str, Dtype]:
-        """See Decoder: those of the events that pass."""
-        return self._decoder.columns
-
-    def decode(self, values: Sequence[bytes]) -> Decoded:
-        """See Decoder."""
-        packed = Packed.of(values)
-        passed, others, read = self._filter.split(packed)
-        self._doubt(read, passed, others)
-        try:
-            decoded = self._decoder.decode(packed if len(passed) == len(packed) else packed.take(passed))
-        except SchemaUnavailable as error:
-            error.row = int(passed[error.row])
-            raise
-        # No filter compares lists, so the advice on them is of no use here.
-        bad = [record._replace(error=record.error.replace(NO_LISTS, "")) for record in read.bad]
-        return replace(Decoded.concat([(passed, decoded)], bad), filtered=others)
-
-    def _doubt(self, read: Decoded, passed: Ints, others: Ints) -> None:
+    def note(self, split: Split) -> None:
         """Warn if none of many events passes: nothing else tells of a wrong condition, or of a producer's new names."""
+        passed, left_out = split.passed, split.left_out
         if len(passed):
-            between = np.diff(others.searchsorted(passed), prepend=-self._skipped)
-            self._usual = max(self._usual, int(between.max()))
-            self._skipped, self._is_told = int(len(others) - others.searchsorted(passed[-1])), False
+            before = left_out.searchsorted(passed)  # how many events are left out before each
+            gaps = np.diff(before, prepend=-self._gap)[-REMEMBERED:]
+            fading = FADING ** np.arange(len(gaps) - 1, -1, -1)
+            self._usual_gap = max(self._usual_gap * FADING ** len(passed), float((gaps * fading).max()))
+            self._gap, self._is_told = len(left_out) - int(before[-1]), False
+            left_out = left_out[before[-1] :]
         else:
-            self._skipped += len(others)
-        if self._is_told or self._skipped < max(MANY, RARE * self._usual):
+            self._gap += len(left_out)
+        if self._is_told or self._gap < max(MANY, RARE * self._usual_gap):
             return
         self._is_told = True
         log.warning(
             "input.filter: none of the last %d events passes %s; %s. All are skipped. If that is wrong, correct the filter. "
             "`millstream docs filter` says how to predict what it has left out",
-            self._skipped,
-            self._filter,
-            self._filter.examples(read),
+            self._gap,
+            self,
+            self.examples(split.values.take(left_out)),
         )
 
+    def __str__(self) -> str:
+        return self._text
 
-def filtered_decoder(pipeline: Pipeline, decoder: Decoder, store: SchemaStore, reader: Schema | None) -> Decoder:
-    """The decoder behind the filter of the pipeline file, if it has one.
+
+def filter_of(pipeline: Pipeline, store: SchemaStore, reader: Schema | None) -> EventFilter | None:
+    """The filter of the pipeline file; None: it has none.
 
     Args:
         pipeline: the pipeline file's settings.
-        decoder: of the events.
         store: where the schemas of events are.
         reader: the schema of the events; None: JSON without one.
 
@@ -142,34 +128,50 @@ def filtered_decoder(pipeline: Pipeline, decoder: Decoder, store: SchemaStore, r
     """
     conditions = pipeline.input.filter
     if not conditions:
-        return decoder
+        return None
     try:
-        of_filter = open_decoder(pipeline.input.format, store, reader, types_of(conditions))
-        return FilteredDecoder(decoder, open_filter(conditions, of_filter))
-    except (ContradictingPaths, ValueError) as error:
+        return open_filter(conditions, partial(open_decoder, pipeline.input.format, store, reader))
+    except (BadFieldError, ValueError) as error:
         raise PlanError(f"{pipeline.at('input', 'filter')}: {error}") from None
 
 
-def open_filter(conditions: tuple[ParsedCondition, ...], decoder: Decoder) -> EventFilter:
-    """The filter, given the decoder of its fields. Raises ValueError: a field has no values that its condition can compare."""
+def open_filter(
+    conditions: Sequence[ParsedCondition], open_types: Callable[[Mapping[str, str]], Decoder]
+) -> EventFilter:
+    """The filter.
+
+    Args:
+        conditions: on fields of the event.
+        open_types: opens the decoder of fields, given their types in JSON without a schema.
+
+    Raises:
+        ValueError: a field has no values that its condition can compare.
+        BadFieldError: there is no such field, or no column of it.
+    """
+    types = dict.fromkeys((parsed.field for parsed in conditions), "mixed")  # another one in each event
+    open_types(types)  # all together, because it finds paths that contradict each other
+    decoders = {field: open_types({field: type_}) for field, type_ in types.items()}
     for parsed in conditions:
-        found = decoder.columns[parsed.field]
-        if found not in _TYPES:
+        found = decoders[parsed.field].columns[parsed.field]
+        if found not in VALUE_TYPES:
             raise ValueError(
                 f"expected a field with a text, a number, or true or false, found `{parsed.field}`, which is {found}. Name "
                 "another field."
             )
-        if found == "boolean" and isinstance(parsed.compared[0], float):
-            raise ValueError(
-                f"`{parsed.text}`: expected true or false, because `{parsed.field}` is a boolean, found a number. Write "
-                f"`{parsed.field} == true`."
-            )
-    return EventFilter(conditions, decoder)
+        if found == "boolean" and not {*parsed.compared} <= {"true", "false"}:
+            raise ValueError(f"`{parsed.text}`: expected true or false, because `{parsed.field}` is a boolean.")
+        if found not in ("boolean", "string", "mixed") and any(map(_is_no_number, parsed.compared)):
+            raise ValueError(f"`{parsed.text}`: expected a number, because `{parsed.field}` is {found}.")
+    return EventFilter(conditions, decoders)
 
 
-def types_of(conditions: Sequence[ParsedCondition]) -> dict[str, str]:
-    """The fields of the conditions, with the type of each in JSON without a schema: it may differ between events."""
-    return dict.fromkeys((parsed.field for parsed in conditions), "mixed")
+def _is_no_number(constant: str | float) -> bool:
+    return isinstance(constant, str) and number_of(constant) is None
+
+
+def _holds(condition: Condition, column: Column) -> Mask:
+    as_values = _texts if isinstance(condition.constants[0], str) else _numbers
+    return condition.holds({condition.tensor: as_values(column)})
 
 
 def _texts(column: Column) -> npt.NDArray[np.object_]:

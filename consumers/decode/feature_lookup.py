@@ -28,7 +28,8 @@ class ReadEvents:
 
     parts: Sequence[EventPart]  # at least one
     rejected: Mapping[int, Rejection]  # by row of the poll
-    filtered: Ints  # the rows of events that a filter leaves out, ascending
+    left_out: Ints  # rows of events that don't pass the filter, ascending
+    unread: Ints  # rows of rejected records of which the filter can't tell whether they pass, ascending
     reports: "Sequence[LookupReport]" = ()
 
 

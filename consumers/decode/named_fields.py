@@ -29,7 +29,7 @@ _TIMESTAMPS: dict[str, TimeFormat] = {
     "timestamp-micros": "microseconds",
     "timestamp-nanos": "nanoseconds",
 }
-_ID_TYPES = ("int32", "int64", "float32", "float64", "boolean", "string", "mixed")
+VALUE_TYPES = ("int32", "int64", "float32", "float64", "boolean", "string", "mixed")
 _KEY_TYPES = ("int32", "int64", "boolean", "string", "mixed")
 _OF_ONE_VALUE: tuple[Loc, ...] = (("input", "key"), ("input", "filter"))  # options that name no lists
 _LABEL_TYPES = ("int32", "int64", "float32", "float64", "boolean")
@@ -230,7 +230,7 @@ def check_model_columns(
 
 def _check_event_id(pipeline: Pipeline, columns: Mapping[str, Dtype]) -> None:
     field = pipeline.input.event_id
-    if field is not None and columns[field] not in _ID_TYPES:
+    if field is not None and columns[field] not in VALUE_TYPES:
         raise PlanError(
             f"{pipeline.at('input', 'event_id')}: expected a text, a number or a boolean, and field `{field}`{_of(pipeline)} is "
             f"{columns[field]}. Name another field, or none: then an event's ID is its topic, partition and offset."
@@ -279,7 +279,7 @@ def override_fields(pipeline: Pipeline) -> tuple[str, ...]:
 def _check_override_fields(pipeline: Pipeline, columns: Mapping[str, Dtype]) -> None:
     for at, field in enumerate(override_fields(pipeline)):
         found = columns.get(field)  # None: workers for dedicated shadows don't read it
-        if found is not None and found not in _ID_TYPES:
+        if found is not None and found not in VALUE_TYPES:
             raise PlanError(
                 f"{pipeline.at('rollout', 'override_fields', at)}: expected a text, a number or a boolean, and field "
                 f"`{field}`{_of(pipeline)} is {found}. Name another field."

@@ -32,13 +32,22 @@ class JsonFormatter(logging.Formatter):
             "time": time,
             "level": record.levelname,
             "logger": record.name,
-            "message": _valid(record.getMessage()),
+            "message": _valid(_message_of(record)),
             **{name: _valid(value) for name, value in fields.items()},
         }
         if record.exc_info and (error := record.exc_info[1]) is not None:
             trace = _valid(self.formatException(record.exc_info))
             shown["error"] = {"type": type(error).__name__, "message": _valid(str(error)), "traceback": trace}
+        if record.stack_info:
+            shown["stack"] = _valid(record.stack_info)
         return json.dumps(shown)
+
+
+def _message_of(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except (TypeError, ValueError) as error:  # a model's log call has other arguments than its text names
+        return f"{record.msg} [its arguments don't fit: {error}]"
 
 
 def json_formatter() -> JsonFormatter | None:
@@ -60,12 +69,20 @@ def message_line(message: str, level: int = logging.INFO) -> str:
 
 def as_text(line: str) -> str:
     """One of our JSON objects as a log in text has it, on one or more lines. Any other line is returned as it is."""
-    if not line.startswith(_START) or (found := json_object(line)) is None or "logger" not in found:
+    found = json_object(line) if line.startswith(_START) else None
+    if found is None or not _is_ours(found):
         return line
     if found["logger"] == MESSAGES:
         return str(found["message"])
     head = f"{found['time'].replace('T', ' ')} {found['level']} {found['logger']}: {found['message']}"
     return f"{head}\n{found['error']['traceback']}" if "error" in found else head
+
+
+def _is_ours(found: dict[str, Any]) -> bool:
+    """Whether it has the fields of our objects. A model may log objects of its own, which begin as ours do."""
+    error = found.get("error", {"traceback": ""})
+    texts = [found.get(name) for name in ("time", "level", "logger", "message")]
+    return all(isinstance(text, str) for text in [*texts, isinstance(error, dict) and error.get("traceback")])
 
 
 def without_half_line(line: str) -> list[str]:

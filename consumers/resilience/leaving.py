@@ -46,7 +46,7 @@ def _end_late(code: int) -> None:
         f"Python has not ended for {EXIT_TIMEOUT:g} s. Threads that it waits for: {named}. The process ends without them. If a "
         f"model started them, write daemon=True there, or end them in its close()."
     )
-    print(message_line(said, logging.ERROR), file=sys.stderr)
+    sys.stderr.write(f"{message_line(said, logging.ERROR)}\n")
     _end(code)
 
 

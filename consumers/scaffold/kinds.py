@@ -1,8 +1,8 @@
 """Finds out whether sample events are of several kinds, and whether a field has two names in them. Pure."""
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
 from shlex import quote
@@ -12,15 +12,13 @@ from millstream.consumers.scaffold.guesses import FieldGuess, InputGuess
 from millstream.consumers.scaffold.own_fields import last_name
 from millstream.consumers.scaffold.survey import Found
 from millstream.consumers.scaffold.texts import entry_text
+from millstream.pipeline.conditions import parse_condition
 from millstream.schemas.paths import Every, parse_path, value_at
 from millstream.schemas.wording import first_of
-from millstream.schemas.written_numbers import number_of
 
 MAX_KINDS = 20  # different values of a field that tells kinds of events apart
 MAX_NAMED = 4  # values that the hint names
 _NAMES = ("type", "kind", "event", "name", "action", "operation", "table")  # of such a field, or the ends of its name
-
-_PLAIN = re.compile(r"[\w.:/-]+")
 
 Events = Sequence[Mapping[str, Any]]
 
@@ -103,7 +101,7 @@ def _in_place_of(path: str, events: Events, found: Mapping[str, Found], used: Co
 
 
 def _may_tell(one: Found) -> bool:
-    is_called_so = last_name(one.path).lower().endswith(_NAMES)
+    is_called_so = last_name(one.path).lower().endswith(_NAMES) and " " not in one.path  # no condition has such a path
     is_text = {*one.kinds} == {"text"} and not any('"' in text for text in one.distinct)
     return is_called_so and is_text and not one.is_list and 1 < len(one.distinct) <= MAX_KINDS
 
@@ -120,8 +118,10 @@ def _hint(one: Found, kind: str, events: int) -> str:
 
 def _written(kind: str) -> str:
     """A text as a condition has it."""
-    is_plain = _PLAIN.fullmatch(kind) and number_of(kind) is None and kind.lower() not in {"true", "false"}
-    return kind if is_plain else f'"{kind}"'
+    with suppress(ValueError):
+        if parse_condition(f"f == {kind}").constants == (kind,):
+            return kind
+    return f'"{kind}"'
 
 
 def _having(events: Events, path: str) -> list[bool]:

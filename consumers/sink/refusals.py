@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Final
 
 import numpy as np
@@ -19,9 +19,6 @@ WARNING_INTERVAL: Final = 10.0  # seconds between two warnings while events beco
 ERROR_INTERVAL: Final = 60.0  # seconds between two errors at least, if nearly all events are refused again and again
 FEWEST_EVENTS: Final = 20  # in a row, from which the worker can tell whether nearly all events are refused
 NEARLY_ALL: Final = 0.9  # of the events
-# Of all records, with those that a filter leaves out: if few records are for the pipeline, a few broken ones among the others are
-# nearly all that the worker rejects.
-LEAST: Final = 0.1
 DEAD_LETTERS: Final = Kind("event became a dead letter", "events became dead letters")
 
 
@@ -41,12 +38,15 @@ class Refusals:
         self._others = 0  # events since nearly all of the newest were refused
         # The newest events, as long as nearly all of them were refused.
         self._events = 0
-        self._filtered = 0  # records among them that a filter left out
         self._reasons: Counter[str] = Counter()
         self._examples: dict[str, str] = {}  # by reason: the first
 
     def note(
-        self, block: DecodedBatch, dead: Mapping[int, Rejection], others: npt.NDArray[np.int64], filtered: int = 0
+        self,
+        block: DecodedBatch,
+        dead: Mapping[int, Rejection],
+        others: npt.NDArray[np.int64],
+        apart: Container[int] = (),
     ) -> None:
         """Note the results of some events.
 
@@ -54,14 +54,14 @@ class Refusals:
             block: of their records.
             dead: why events became dead letters, by row of the block.
             others: rows of the other events.
-            filtered: records beside them that a filter left out.
+            apart: rows of dead letters that don't count for whether nearly all events are refused.
         """
-        self._filtered += filtered
         if dead:
             row, why = next(iter(dead.items()))
             self._warnings.warn(DEAD_LETTERS, len(dead), _example(block, row, why))
         else:
             self.catch_up()
+        dead = {row: why for row, why in dead.items() if row not in apart} if apart else dead
         events = len(dead) + len(others)
         if self._reasons.total() + len(dead) < NEARLY_ALL * (self._events + events):
             # A backlog is read in a few large blocks. If only its end is refused, no block after it shows that.
@@ -76,8 +76,7 @@ class Refusals:
         for row, why in dead.items():
             if why.reason not in self._examples:
                 self._examples[why.reason] = _example(block, row, why)
-        refused = self._reasons.total()
-        if self._events >= FEWEST_EVENTS and refused >= LEAST * (self._events + self._filtered):
+        if self._events >= FEWEST_EVENTS:
             self._others = 0
             if not self._is_said and self._clock() - self._said >= ERROR_INTERVAL:
                 self._say()
@@ -88,7 +87,7 @@ class Refusals:
         self._warnings.catch_up()
 
     def _forget(self) -> None:
-        self._events = self._filtered = 0
+        self._events = 0
         self._reasons.clear()
         self._examples.clear()
 

@@ -180,7 +180,9 @@ class Sink:
         letters = {row: why for row, why in dead.items() if why.reason not in skip}
         skipped = [row for row in dead if row not in letters]
         others = np.append(written, skipped) if skipped else written
-        self._refusals.note(block, letters, others, filtered=len(part.filtered()))
+        # Among many records of other pipelines, a few that can't be read don't show that this one is wrong.
+        apart = frozenset(block.unread.tolist()) if len(block.left_out) and len(block.unread) else frozenset[int]()
+        self._refusals.note(block, letters, others, apart)
         models = predictions.models
         self._count(models if written is rows else models.take(rows.searchsorted(written)), len(written))
         self._written.append((time.time(), block.timestamps[written]))
@@ -281,12 +283,12 @@ class Sink:
         stale = 0 if ours is None else covered - int(block.is_of(ours)[part.start : part.stop].sum())
         if stale:
             self._metrics.count(REVOKED_DROPPED, stale)
-        filtered = part.filtered()
-        tombstones = covered - (part.last - part.first) - len(part.rejected()) - len(filtered)
+        left_out = part.left_out()
+        tombstones = covered - (part.last - part.first) - len(part.rejected()) - len(left_out)
         if tombstones and not stale:
             self._counts.add(TOMBSTONES, tombstones)
-        if len(filtered):
-            mine = len(filtered) if ours is None else int(block.is_of(ours)[filtered].sum())
+        if len(left_out):
+            mine = len(left_out) if ours is None else int(block.is_of(ours)[left_out].sum())
             self._counts.add(SKIPPED, mine, FILTERED)
         return ends
 

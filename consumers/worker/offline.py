@@ -26,6 +26,7 @@ from millstream.inference.model_id import ModelId
 from millstream.inference.ragged import Ragged
 from millstream.inference.replaced import Replacements
 from millstream.inference.signature import TensorInput
+from millstream.pipeline.conditions import joined
 from millstream.schemas.packed import Packed
 
 Features = dict[str, Any]
@@ -107,9 +108,8 @@ def _fetched(values: Sequence[bytes], topic: str) -> FetchedBatch:
 
 def without_event(plan: Plan, block: DecodedBatch) -> dict[int, Rejection]:
     """Why values of a block do not reach the model, by their row: they are rejected, or left out by `input.filter`."""
-    conditions = " and ".join(f"`{condition.text}`" for condition in plan.pipeline.input.filter)
-    filtered = Rejection(FILTERED, f"input.filter is {conditions}")
-    return {**block.rejected, **dict.fromkeys(block.filtered.tolist(), filtered)}
+    why = Rejection(FILTERED, f"input.filter is {joined(plan.pipeline.input.filter)}")
+    return {**block.rejected, **dict.fromkeys(block.left_out.tolist(), why)}
 
 
 def _predicted(plan: Plan, block: DecodedBatch, start: int, stop: int, retry: LimitedRetry) -> dict[int, Answer]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from millstream.consumers.batch.batcher import Limits
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
-from millstream.consumers.decode.event_filter import filtered_decoder
+from millstream.consumers.decode.event_filter import filter_of
 from millstream.consumers.decode.lookups import columns_of_lookups, included_ages, open_lookups
 from millstream.consumers.decode.named_fields import (
     check_columns,
@@ -104,7 +104,7 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False, models: PipelineMo
     paths = PathTypes(pipeline, reader, [model])
     paths.add_options(versions)
     include = [] if dedicated else paths.include()  # workers for dedicated shadows write no predictions
-    decoder = filtered_decoder(pipeline, _decoder(pipeline, store, paths, versions), store, reader)
+    decoder = _decoder(pipeline, store, paths, versions)
     lookups = open_lookups(pipeline, versions)
     of_lookups = columns_of_lookups(lookups)
     check_columns(pipeline, reader, [model], decoder.columns, of_lookups)
@@ -117,7 +117,7 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False, models: PipelineMo
         replaceable |= replaceable_included(pipeline, model)
     blocks = BlockDecoder(
         decoder,
-        _event_fields(pipeline, reader, decoder.columns),
+        _event_fields(pipeline, store, reader, decoder.columns),
         model.signature,
         allow_nan=pipeline.model.allow_nan,
         keep=list(dict.fromkeys([*_looked_up(shadows), *include, *ages, *override_fields(pipeline)])),
@@ -262,7 +262,9 @@ def check_gpu_options(pipeline: Pipeline, model: ModelVersion, device: str) -> N
         )
 
 
-def _event_fields(pipeline: Pipeline, reader: Schema | None, columns: Mapping[str, Dtype]) -> EventFields:
+def _event_fields(
+    pipeline: Pipeline, store: SchemaStore, reader: Schema | None, columns: Mapping[str, Dtype]
+) -> EventFields:
     max_age = pipeline.input.max_age
     return EventFields(
         pipeline.input.event_id,
@@ -271,6 +273,7 @@ def _event_fields(pipeline: Pipeline, reader: Schema | None, columns: Mapping[st
         None if max_age is None else round(max_age * 1000),
         pipeline.input.deadline_header,
         pipeline.batch.cost,
+        filter_of(pipeline, store, reader),
     )
 
 

@@ -1882,9 +1882,9 @@ def test_init_tells_kinds_of_events_and_guesses_from_those_that_pass_the_filter(
     sample = ["--model", str(made), "--sample", str(mixed(tmp_path))]
     assert cli.run(["init", str(tmp_path / "all"), *sample]) == 0
     told = capsys.readouterr().out
-    hint = """type is "order placed" in 10, view in 10, refund in 10 of 30 events"""
+    hint = "type is order placed in 10, view in 10, refund in 10 of 30 events"
     assert f"The events seem to be of several kinds: {hint}" in told
-    condition = 'type == "order placed"'
+    condition = "type == order placed"
     assert f"--filter '{condition}'" in told
     assert cli.run(["init", str(tmp_path / "orders"), *sample, "--filter", condition]) == 0
     told = capsys.readouterr().out
@@ -1939,3 +1939,21 @@ def test_init_tells_of_a_field_under_two_names(tmp_path: Path, capsys: pytest.Ca
     assert cli.run(["predict", str(tmp_path / "new"), str(tmp_path / "events.jsonl"), "--json"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [one["outputs"]["y"] for one in found] == [1.5 * number for number in range(9)]
+
+
+def test_limit_of_the_sample_counts_only_events_that_pass_the_filter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = model(tmp_path / "m.onnx", [("amount", TensorProto.FLOAT, [1])])
+    views = [{"type": "view", "n": number} for number in range(50)]
+    orders = [{"type": "order", "order_id": f"o{number}", "amount": 1.5} for number in range(5)]
+    sample = tmp_path / "events.jsonl"
+    sample.write_text("".join(f"{json.dumps(event)}\n" for event in [*views, *orders]))
+    command = ["init", str(tmp_path / "new"), "--model", str(made), "--sample", str(sample), "--limit", "3"]
+    assert cli.run([*command, "--filter", "type == order"]) == 0
+    told = capsys.readouterr().out
+    assert "guessed from the first 53 events (`--limit` takes more)" in told
+    assert "3 of these events pass the filter." in told
+    assert "order_id: all 3 events have it" in told
+    kept = (tmp_path / "new" / "events.jsonl").read_text().splitlines()
+    assert [json.loads(line)["type"] for line in kept] == ["view"] * 3 + ["order"] * 3

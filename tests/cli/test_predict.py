@@ -1172,3 +1172,14 @@ def test_events_that_the_filter_leaves_out_are_skipped_and_miss_no_fields(
         'warning: no event passes input.filter. The events have in kind: "view", null\n'
         "0 events predicted, 0 dead letters, 2 skipped (2 filtered)\n"
     )
+
+
+def test_limit_counts_only_events_that_pass_the_filter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = {"format": "json", "event_id": "id", "filter": "kind == order"}
+    service = python_service(tmp_path, NOWHERE, "return {'y': inputs['x']}", input=options, with_topics=False)
+    events = tmp_path / "events.jsonl"
+    kinds = ["view", "order", "view", "view", "order", "view", "order"]
+    events.write_text("".join(f'{{"kind": "{kind}", "id": "e{at}", "x": 1}}\n' for at, kind in enumerate(kinds)))
+    found = predicted(capsys, str(service.file), str(events), "--limit", "2")
+    assert [one["event_id"] for one in found if "outputs" in one] == ["e1", "e4"]
+    assert len(found) == 5

@@ -12,27 +12,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.consumers.decode.event_filter import MANY, RARE, EventFilter, FilteredDecoder
+from millstream.consumers.decode.decoder import BlockDecoder, EventFields
+from millstream.consumers.decode.event_filter import MANY, RARE, EventFilter, Split, open_filter
 from millstream.consumers.errors import PlanError
 from millstream.consumers.worker.plan import make_plan
 from millstream.pipeline.conditions import parse_condition
+from millstream.pipeline.errors import PipelineError
 from millstream.pipeline.loading import load_pipeline
 from millstream.schemas.decoded import Decoded
 from millstream.schemas.errors import SchemaUnavailable
 from millstream.schemas.json.decoder import JsonDecoder
+from millstream.schemas.packed import Packed
 from millstream.schemas.store import Schema
 from tests.broker.choice import Broker
-from tests.consumers.in_memory import polled
+from tests.consumers.in_memory import SIGNATURE, polled
 from tests.consumers.python_service import python_service
 from tests.schemas.avro.avro_cases import WRITER_ID, decoder, record, written
-from tests.schemas.tables import dicts_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from millstream.consumers.events import DecodedBatch
-    from millstream.schemas.decoded import Decoder
 
 NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
 KINDS = st.one_of(
@@ -65,26 +66,26 @@ def number(kind: Any) -> float | None:
     return float(kind) if isinstance(kind, int | float) and not isinstance(kind, bool) else None
 
 
-def filtered(inner: Decoder, of_filter: Decoder, *conditions: str) -> FilteredDecoder:
-    return FilteredDecoder(inner, EventFilter(tuple(map(parse_condition, conditions)), of_filter))
+def in_json(*conditions: str) -> EventFilter:
+    return open_filter([*map(parse_condition, conditions)], JsonDecoder.of_types)
 
 
-def in_json(*conditions: str, paths: Sequence[str] = ("kind",)) -> FilteredDecoder:
-    return filtered(
-        JsonDecoder.of_types({"x": "float64"}), JsonDecoder.of_types(dict.fromkeys(paths, "mixed")), *conditions
-    )
+def split(event_filter: EventFilter, values: Sequence[bytes]) -> Split:
+    """Split a poll, as a worker does."""
+    found = event_filter.split(Packed.of(values))
+    event_filter.note(found)
+    return found
 
 
 @given(st.sampled_from(sorted(CONDITIONS)), st.lists(KINDS, max_size=12))
 @settings(max_examples=150, deadline=None)
 def test_events_pass_for_which_the_condition_holds(condition: str, kinds: list[Any]) -> None:
     events = [{"kind": kind, "x": float(at)} for at, kind in enumerate(kinds)]
-    found = in_json(condition).decode([json.dumps(event).encode() for event in events])
+    found = split(in_json(condition), [json.dumps(event).encode() for event in events])
     expected = [at for at, kind in enumerate(kinds) if CONDITIONS[condition](kind)]
     assert found.bad == []
-    assert found.rows.tolist() == expected
-    assert [row["x"] for row in dicts_of(found.table)] == expected
-    assert found.filtered.tolist() == sorted(set(range(len(kinds))) - set(expected))
+    assert found.passed.tolist() == expected
+    assert found.left_out.tolist() == sorted(set(range(len(kinds))) - set(expected))
 
 
 OTHERS = [
@@ -96,38 +97,41 @@ OTHERS = [
     b"{}",
 ]
 UNREADABLE = [b'{"kind": {"of": "order"}}', b'{"kind": ["order"]}', b"[]", b"no JSON", b"", b'{"kind": "order', b"\xff"]
-OWN = [b'{"kind": "order", "x": 4}', b'{"x": 5.5, "kind": "order"}']
-WRONG = [b'{"kind": "order", "x": "text"}', b'{"kind": "order", "x": []}']
+OWN = [b'{"kind": "order", "x": 4}', b'{"x": 5.5, "kind": "order"}', b'{"kind": "order", "x": "text"}']
 
 
-@given(st.lists(st.sampled_from([*OTHERS, *UNREADABLE, *OWN, *WRONG]), max_size=20))
+@given(st.lists(st.sampled_from([*OTHERS, *UNREADABLE, *OWN]), max_size=20))
 @settings(deadline=None)
-def test_only_events_that_pass_or_cannot_be_told_are_bad(values: list[bytes]) -> None:
-    found = in_json("kind == order").decode(values)
-    rows = {
-        name: [at for at, value in enumerate(values) if value in of] for name, of in (("own", OWN), ("others", OTHERS))
-    }
-    assert found.rows.tolist() == rows["own"]
-    assert found.filtered.tolist() == rows["others"]
-    bad = [at for at, value in enumerate(values) if value in [*UNREADABLE, *WRONG]]
-    assert [record.row for record in found.bad] == bad
-    alone = JsonDecoder.of_types({"x": "float64"})
-    for row, reason, error in found.bad:
-        if values[row] in WRONG:
-            [expected] = alone.decode([values[row]]).bad
-            assert (reason, error) == (expected.reason, expected.error)
+def test_only_events_of_which_nobody_can_tell_are_bad(values: list[bytes]) -> None:
+    found = split(in_json("kind == order"), values)
+    rows = [[at for at, value in enumerate(values) if value in of] for of in (OWN, OTHERS, UNREADABLE)]
+    assert [found.passed.tolist(), found.left_out.tolist(), [record.row for record in found.bad]] == rows
+
+
+def test_field_is_read_only_in_events_for_which_the_conditions_before_it_hold() -> None:
+    values = [
+        b'{"kind": "view", "data": "text"}',
+        b'{"kind": "order", "data": {"total": 5}}',
+        b'{"kind": "view", "data": {"total": []}}',
+        b'{"kind": "order", "data": "text"}',
+        b'{"kind": {}, "data": {"total": 5}}',
+        b'{"kind": "order", "data": {"total": 500}}',
+    ]
+    found = split(in_json("kind == order", "data.total < 100", "data.total > 1"), values)
+    assert (found.passed.tolist(), found.left_out.tolist()) == ([1], [0, 2, 5])
+    assert [(record.row, record.error.partition(":")[0]) for record in found.bad] == [(3, "data"), (4, "kind")]
 
 
 def test_list_in_the_field_of_a_condition_has_no_advice_that_no_filter_can_follow() -> None:
-    [bad] = in_json("kind == order").decode([b'{"kind": ["order"]}']).bad
+    [bad] = split(in_json("kind == order"), [b'{"kind": ["order"]}']).bad
     assert bad.error == "kind: expected text, a number, or true or false, found an array"
 
 
 def test_all_conditions_must_hold_and_paths_lead_into_objects() -> None:
-    decoder = in_json("meta.kind == order", "v >= 2", paths=("meta.kind", "v"))
+    event_filter = in_json("meta.kind == order", "v >= 2")
     values = [b'{"meta": {"kind": "order"}, "v": 2, "x": 1}', b'{"meta": {"kind": "order"}, "v": 1}', b'{"v": 3}']
-    found = decoder.decode(values)
-    assert (found.rows.tolist(), found.filtered.tolist()) == ([0], [1, 2])
+    found = split(event_filter, values)
+    assert (found.passed.tolist(), found.left_out.tolist()) == ([0], [1, 2])
 
 
 @pytest.mark.parametrize(
@@ -145,14 +149,13 @@ def test_all_conditions_must_hold_and_paths_lead_into_objects() -> None:
 def test_avro(avro: Any, condition: str, kinds: list[Any], expected: list[int]) -> None:
     schema = record(("kind", avro), ("x", "double"))
     values = written(Schema(WRITER_ID, "", schema), [{"kind": kind, "x": 1.0} for kind in kinds])
-    inner, of_filter = decoder(schema, schema), decoder(schema, schema)
-    found = filtered(inner, of_filter, condition).decode(values)
+    found = split(open_filter([parse_condition(condition)], lambda _types: decoder(schema, schema)), values)
     assert found.bad == []
-    assert found.rows.tolist() == expected
+    assert found.passed.tolist() == expected
 
 
 class Unavailable:
-    """Its schemas can't be read for the second value."""
+    """Its schemas can't be read for the last value."""
 
     columns = JsonDecoder.of_types({"x": "float64"}).columns
 
@@ -162,40 +165,55 @@ class Unavailable:
         raise error
 
 
-def test_outage_names_the_event_among_all() -> None:
-    decoder = filtered(Unavailable(), JsonDecoder.of_types({"kind": "mixed"}), "kind == order")
-    with pytest.raises(SchemaUnavailable) as raised:
-        decoder.decode([OWN[0], OTHERS[0], OWN[1], OTHERS[1]])
-    assert raised.value.row == 2
+def test_outage_names_the_record_and_is_not_counted_twice(caplog: pytest.LogCaptureFixture) -> None:
+    event_filter = in_json("kind == order")
+    fields = EventFields(None, None, event_filter=event_filter)
+    decoder = BlockDecoder(Unavailable(), fields, SIGNATURE, allow_nan=False)
+    for _ in range(10):
+        with pytest.raises(SchemaUnavailable) as raised:
+            decoder.decode(polled([OWN[0], None, *[OTHERS[0]] * (MANY // 2), OWN[1], OTHERS[1]]))
+        assert raised.value.row == MANY // 2 + 2
+    split(event_filter, [OTHERS[0]] * (MANY - 1))
+    assert not caplog.records
 
 
 def test_filter_that_no_event_passes_warns_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    decoder = in_json("kind == odrer")
+    event_filter = in_json("kind == odrer")
     for _ in range(3):
-        decoder.decode([b'{"kind": "order"}'] * (MANY // 2) + [b"{}"])
+        split(event_filter, [b'{"kind": "order"}'] * (MANY // 2) + [b"{}"])
     [said] = [record.getMessage() for record in caplog.records]
     assert "none of the last 1002 events" in said
     assert "passes `kind == odrer`; the events have in `kind`: 'order', nothing." in said
 
 
-def test_filter_of_rare_events_warns_only_once_they_are_much_rarer(caplog: pytest.LogCaptureFixture) -> None:
+VIEW = b'{"kind": "view"}'
+
+
+def test_rare_events_are_no_reason_for_a_warning_until_they_are_much_rarer(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    decoder = in_json("kind == order")
-    view = b'{"kind": "view"}'
-    for _ in range(4):
-        decoder.decode([view] * (MANY // 2 - 1))
-        decoder.decode([view, OWN[0], view, OWN[1]])
+    event_filter = in_json("kind == order")
     rare = MANY // 2  # others between two that pass
-    decoder.decode([view] * (RARE * rare - 1))
+    for _ in range(4):
+        split(event_filter, [VIEW] * (rare - 1))
+        split(event_filter, [VIEW, OWN[0]])
+    split(event_filter, [VIEW] * (RARE * rare - 1))
     assert not caplog.records
-    decoder.decode([view] * 2)
+    split(event_filter, [VIEW] * 2)
+    split(event_filter, [VIEW] * MANY)
     assert len(caplog.records) == 1
-    decoder.decode([view] * MANY)
-    assert len(caplog.records) == 1
-    decoder.decode([OWN[0]])
-    decoder.decode([view] * RARE * MANY)  # no longer rarer than ever before
-    assert len(caplog.records) == 1
+
+
+def test_gap_of_long_ago_hides_no_wrong_filter(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    event_filter = in_json("kind == order")
+    split(event_filter, [VIEW] * 20 * MANY)  # events of before there was the kind
+    for _ in range(10):
+        split(event_filter, [OWN[0], VIEW] * 20)
+    split(event_filter, [OWN[0], *[VIEW] * MANY])
+    first, second = [record.getMessage() for record in caplog.records]
+    assert f"none of the last {20 * MANY} events passes" in first
+    assert f"none of the last {MANY} events passes `kind == order`; the events have in `kind`: 'view'." in second
 
 
 def service_file(folder: Path, **options: Any) -> Path:
@@ -227,7 +245,8 @@ def test_each_record_of_a_block_is_an_event_rejected_filtered_or_a_tombstone(tmp
     block = decoded(file, values)
     assert block.good.tolist() == [1]
     assert np.asarray(block.tensors["x"]).tolist() == [[1.0]]
-    assert block.filtered.tolist() == [0, 4]
+    assert block.left_out.tolist() == [0, 4]
+    assert block.unread.tolist() == [5]
     assert {row: why.reason for row, why in block.rejected.items()} == {3: "unfit", 5: "undecodable"}
 
 
@@ -265,14 +284,24 @@ def test_field_that_the_schema_lacks_or_that_is_no_value_is_told(tmp_path: Path)
         make_plan(load_pipeline(service.file, {}))
 
 
-def test_number_for_a_boolean_is_told(tmp_path: Path) -> None:
-    options = {"format": "json", "schema": "number-event", "event_id": "id", "filter": "paid == 1"}
+@pytest.mark.parametrize(
+    ("condition", "type_", "said"),
+    [
+        ("f == 1", "boolean", "`f == 1`: expected true or false, because `f` is a boolean."),
+        ("f == order", "boolean", "expected true or false"),
+        ("f in [1, a]", "long", "expected values of one type"),
+        ("f == order", "int", "`f == order`: expected a number, because `f` is int32."),
+        ("f == true", "double", "`f == true`: expected a number, because `f` is float64."),
+    ],
+)
+def test_values_that_the_fields_type_never_has_are_told(tmp_path: Path, condition: str, type_: str, said: str) -> None:
+    options = {"format": "json", "schema": "number-event", "event_id": "id", "filter": condition}
     service = python_service(tmp_path, NOWHERE, 'return {"y": inputs["x"]}', with_topics=False, input=options)
     schema = tmp_path / "schemas" / "1-number-event.avsc"
     fields = json.loads(schema.read_text())["fields"]
-    paid = {"name": "paid", "type": "boolean", "default": False}
-    schema.write_text(json.dumps({"type": "record", "name": "NumberEvent", "fields": [*fields, paid]}))
-    with pytest.raises(
-        PlanError, match=r"`paid == 1`: expected true or false, .* found a number. Write `paid == true`."
-    ):
+    added = {"name": "f", "type": type_, "default": False if type_ == "boolean" else 0}
+    schema.write_text(json.dumps({"type": "record", "name": "NumberEvent", "fields": [*fields, added]}))
+    with pytest.raises((PlanError, PipelineError)) as raised:
         make_plan(load_pipeline(service.file, {}))
+    assert said in str(raised.value)
+    assert f"{service.file}:" in str(raised.value)

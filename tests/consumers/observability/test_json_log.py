@@ -89,7 +89,14 @@ def test_object_as_text_is_what_the_log_in_text_has() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["", "text", "{", '{"time": "', '{"time": "now"}', '{"level": "INFO"}', '{"time": "' + "[" * 100_000, "[1]"]
+    "line",
+    [
+        *("", "text", "{", '{"time": "', '{"time": "now"}', '{"level": "INFO"}', '{"time": "' + "[" * 100_000, "[1]"),
+        '{"time": "now", "logger": "app", "msg": "of a model"}',
+        '{"time": "now", "level": "INFO", "logger": "app", "message": 7}',
+        '{"time": "now", "level": "INFO", "logger": "app", "message": "m", "error": "boom"}',
+        '{"time": "now", "level": "INFO", "logger": "app", "message": "m", "error": {"traceback": null}}',
+    ],
 )
 def test_any_other_line_stays_as_it_is(line: str) -> None:
     assert as_text(line) == line
@@ -105,3 +112,11 @@ def test_object_behind_half_a_line_is_a_line_of_its_own() -> None:
     assert without_half_line(f"epoch 1: 50%{whole}") == ["epoch 1: 50%", whole]
     for line in (whole, "text", "", f"half{whole}half", 'half{"time": "now'):
         assert without_half_line(line) == [line]
+
+
+def test_record_whose_arguments_do_not_fit_is_a_line_all_the_same() -> None:
+    made = record("%d of %s", "x")
+    made.stack_info = "Stack (most recent call last): ..."
+    found = parsed(JsonFormatter().format(made))
+    assert found["message"].startswith("%d of %s [its arguments don't fit: ")
+    assert found["stack"] == made.stack_info

@@ -27,9 +27,9 @@ class Noting:
     def __post_init__(self) -> None:
         self.refusals = Refusals("my/pipeline.yaml", lambda: self.now)
 
-    def note(self, reasons: Sequence[str], events: int, filtered: int = 0) -> None:
+    def note(self, reasons: Sequence[str], events: int, apart: int = 0) -> None:
         dead = {row: Rejection(reason, f"error {row}") for row, reason in enumerate(reasons)}
-        self.refusals.note(block("e" * events, 7), dead, np.arange(len(dead), events), filtered)
+        self.refusals.note(block("e" * events, 7), dead, np.arange(len(dead), events), range(apart))
 
     def note_backlog(self, partitions: Sequence[str]) -> None:
         """Note a block of several partitions, one after the other, of the same time: a letter an event, `d`ead or `g`ood."""
@@ -169,10 +169,12 @@ def test_a_backlog_whose_end_is_not_refused_is_no_error(noting: Noting, partitio
     assert not noting.lines(logging.ERROR)
 
 
-@pytest.mark.parametrize(("filtered", "said"), [(0, 1), (4, 1), (50, 0)])
-def test_broken_records_among_many_of_other_pipelines_are_not_nearly_all(
-    noting: Noting, filtered: int, said: int
-) -> None:
+def test_letters_that_are_apart_are_warned_of_but_are_not_nearly_all(noting: Noting) -> None:
     for _ in range(2 * FEWEST_EVENTS):
-        noting.note(["undecodable"], 1, filtered)
-    assert len(noting.lines(logging.ERROR)) == said
+        noting.note(["undecodable"], 1, apart=1)
+    assert noting.lines(logging.ERROR) == []
+    assert len(noting.lines(logging.WARNING)) == 1
+    for _ in range(FEWEST_EVENTS):
+        noting.note(["undecodable", "unfit"], 2, apart=1)
+    [said] = noting.lines(logging.ERROR)
+    assert f"{FEWEST_EVENTS} of the last {FEWEST_EVENTS} became dead letters" in said
