@@ -56,10 +56,10 @@ def refuse_past_end(group: str, past: Past) -> None:
     raise OffsetsPastEnd(
         f"group {group} is at offset {offset} of {topic}/{number}, but the partition ends at {end}{also}. Somebody has set the "
         f"group's offset too high, the brokers lost records, or the topic was deleted and created anew. New events below "
-        f"{offset} would not be predicted, so a worker ends there. Stop all workers. Then see what would change, and repeat the "
-        f"command with --execute: `millstream offsets PIPELINE {_partition_options(past)} --to earliest` predicts all that is "
-        f"there, also what was predicted before, such as for a new topic; `--to latest`, only what comes from now "
-        f"on. To go on at an offset of your choice, or for workers of dedicated shadows, `millstream docs "
+        f"{offset} would not be predicted, so a worker ends there. Stop all workers, and set the offset: `millstream offsets "
+        f"PIPELINE {_partition_options(past)} --to earliest` to predict all that is there, also what was predicted before, such "
+        f"as for a new topic; with `--to latest` for only what comes from now on. The command shows what would change, and sets "
+        f"it with --execute. For another offset, and for workers of dedicated shadows, `millstream docs "
         f"runbook#offsets-that-a-broker-has-lost` has a script. Then start the workers again."
     )
 

@@ -18,7 +18,7 @@ def test_partition_that_stays_too_short_ends_the_worker_with_what_to_do(monkeypa
     past = PastEnd("g", Health(60.0))
     past.note({A: (7, 2)})
     clock.now += PATIENCE
-    with pytest.raises(OffsetsPastEnd, match=r"at offset 7 of in/0, but the partition ends at 2.*--to-earliest"):
+    with pytest.raises(OffsetsPastEnd, match=r"at offset 7 of in/0, but the partition ends at 2.*--to earliest"):
         past.note({A: (7, 2)})
 
 
