@@ -154,7 +154,7 @@ class LagReader:
         """
         with self._errors_translated():
             places = [(topic, number) for topic in self._topics for number in self._numbers(topic)]
-            return self._offsets(places, OffsetSpec.for_timestamp(time))  # type: ignore[no-untyped-call]
+            return self._offsets(places, OffsetSpec.for_timestamp(time))
 
     def close(self) -> None:
         """Close the connections."""
