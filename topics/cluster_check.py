@@ -55,8 +55,7 @@ class ClusterCheck:
                 f"topics were deleted and created anew on {self._bootstrap} while this worker ran, with fewer partitions: "
                 f"{', '.join(anew)}. Their former records are gone. Before you create a topic anew, stop the workers. Until now, "
                 f"this worker may have read a new input topic from the old offsets on, and committed that. To have all of it "
-                f"predicted, set the group to the earliest offsets (kafka-consumer-groups.sh --reset-offsets --to-earliest). "
-                f"{_NEXT}"
+                f"predicted, set the group to the earliest offsets: millstream offsets PIPELINE --to earliest --execute. {_NEXT}"
             )
         self._partitions |= there
         self._missed = Counter({topic: self._missed[topic] + 1 for topic in self._partitions.keys() - there.keys()})

@@ -26,7 +26,7 @@ class RecordTooLargeError(TopicError):
 
 
 class GroupTakenError(TopicsError):
-    """Another pipeline or program uses the consumer group. Raised by `group`; the caller prints it and ends."""
+    """The consumer group is in use. Raised by `group` and `offsets`; the caller prints it and ends."""
 
 
 class BrokerError(TopicsError):

@@ -53,6 +53,10 @@ class PartitionLag:
     deleted: int  # offsets that retention has deleted before the group read them
     held_back: int = 0  # offsets from `end` on, which can't be read before the open transaction at `end` ends
     past_end: int = 0  # offsets by which the committed one is past the last record
+    begin: int = 0  # offset of the oldest remaining record
+    timestamp: int | None = (
+        None  # ms since the epoch, of the oldest unprocessed record; None: there is none, or it isn't known
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,15 @@ class LagReader:
         """The committed offset and the end of each partition that ends below that offset. Raises as `read`."""
         with self._errors_translated():
             return {p: (bound.committed, bound.stored) for p, bound in self._bounds().items() if bound.past_end}
+
+    def read_since(self, time: int) -> dict[Place, int]:
+        """The offset of each partition's first record of this time (ms since the epoch) or later. Negative: there is none.
+
+        Raises as `read`.
+        """
+        with self._errors_translated():
+            places = [(topic, number) for topic in self._topics for number in self._numbers(topic)]
+            return self._offsets(places, OffsetSpec.for_timestamp(time))
 
     def close(self) -> None:
         """Close the connections."""
@@ -320,4 +333,6 @@ def _lag(place: Place, bounds: Bounds, sample: Sample | None, now: float) -> Par
         deleted=max(bounds.low - bounds.committed, 0) if bounds.committed >= 0 else 0,
         held_back=max(bounds.stored - bounds.end, 0),
         past_end=bounds.past_end,
+        begin=bounds.low,
+        timestamp=None if sample is None else sample.timestamp,
     )

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from millstream.consumers.cli.extras import needs_comparison
 from millstream.consumers.cli.given import read_pipeline
-from millstream.consumers.cli.say import say
+from millstream.consumers.cli.say import say, with_pipeline
 from millstream.consumers.control.topic import open_reader, require_control_topic, require_known
 from millstream.consumers.decode.named_fields import check_labels, schema_of
 from millstream.consumers.errors import NEEDS_CHANGE, WorkerError
@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
         for text in _expected_configs(pipeline, problems):
             console.print(text, markup=False)
         # Last, so that the problems are what the user sees first.
-        print("\n".join(problems.messages), file=sys.stderr, flush=True)
+        print(with_pipeline("\n".join(problems.messages), args), file=sys.stderr, flush=True)
         return 1
     if refusal is not None and plan is not None and plan.model.executor == "kserve":
         # A refusal by the model looks the same as one by a server that can't read the request.

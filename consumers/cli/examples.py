@@ -173,6 +173,12 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("millstream lag my-pipeline --watch --interval 5", "every 5 seconds, with the time to drain"),
         ("millstream lag my-pipeline --serve 9109", "for Prometheus, even if no worker runs"),
     ),
+    "millstream offsets": (
+        ("millstream offsets my-pipeline", "where the group goes on"),
+        ("millstream offsets my-pipeline --to 2026-05-01T12:30", "what would be read again; it changes nothing"),
+        ("millstream offsets my-pipeline --to 2026-05-01T12:30 --execute", "set the offsets, while no worker runs"),
+        ("millstream offsets my-pipeline --to latest --partition events/3 --execute", "those of one partition"),
+    ),
     "millstream compare": (
         ("millstream compare my-pipeline", "run the comparison job until Ctrl-C or SIGTERM"),
         ("millstream compare my-pipeline --show", "print the results so far, and which model is better"),

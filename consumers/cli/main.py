@@ -7,8 +7,6 @@ import importlib
 import io
 import logging
 import os
-import re
-import shlex
 import sys
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -18,7 +16,7 @@ from millstream.consumers.cli.early_signals import SUPERVISED, command_of, raise
 from millstream.consumers.cli.extras import needs_comparison
 from millstream.consumers.cli.log_lines import log_as_json
 from millstream.consumers.cli.parser import Parser, meant
-from millstream.consumers.cli.say import say
+from millstream.consumers.cli.say import say, with_pipeline
 from millstream.consumers.errors import (
     NEEDS_CHANGE,
     EventRefused,
@@ -54,6 +52,7 @@ COMMANDS = {
     "tail": "print predictions, or another of the pipeline's topics",
     "dead-letters": "list, show and replay the events that could not be processed",
     "lag": "show how far the pipeline is behind",
+    "offsets": "show where the consumer group goes on reading, and set it back or forward",
     "autopilot": "move a rollout on, or back, by what it finds in the results and the late labels",
     "rollout": "show and change how a new model version takes over, and wait for its end",
     "compare": "compare the primary with its shadows, also by late labels; or show the results",
@@ -122,7 +121,7 @@ def _answer(arguments: Sequence[str]) -> int:
         code: int = args.run(args)
         _flush(needed=name not in SUPERVISED)
     except (WorkerError, InferenceError, PipelineError, SchemaError, TopicsError) as error:
-        say(_with_pipeline(str(error), args), logging.ERROR)
+        say(with_pipeline(str(error), args), logging.ERROR)
         return NEEDS_CHANGE if name in SUPERVISED and _needs_change(error) else FAILED
     except KeyboardInterrupt:
         say("interrupted")
@@ -213,15 +212,6 @@ def _without_optional(args: argparse.Namespace, unknown: list[str]) -> list[str]
             except argparse.ArgumentError as error:
                 args.parser.error(str(error))
     return unknown
-
-
-def _with_pipeline(message: str, args: argparse.Namespace) -> str:
-    """The message with the pipeline file of the command line in each command that it advises."""
-    if "pipeline" not in args:
-        return message
-    return re.sub(
-        r"(millstream [a-z -]+) PIPELINE\b", lambda found: f"{found[1]} {shlex.quote(str(args.pipeline))}", message
-    )
 
 
 def _needs_change(error: Exception) -> bool:

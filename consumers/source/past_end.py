@@ -56,17 +56,14 @@ def refuse_past_end(group: str, past: Past) -> None:
     raise OffsetsPastEnd(
         f"group {group} is at offset {offset} of {topic}/{number}, but the partition ends at {end}{also}. Somebody has set the "
         f"group's offset too high, the brokers lost records, or the topic was deleted and created anew. New events below "
-        f"{offset} would not be predicted, so a worker ends there. Stop all workers. Then run kafka-consumer-groups.sh "
-        f"--bootstrap-server ... --group {group} {_topic_options(past)} --reset-offsets --execute with one of these: --to-offset "
-        f"N to go on at an offset; --to-earliest to predict all that is there, also what was predicted before, such as for a new "
-        f"topic; --to-latest for only what comes from now on. Without Kafka's tools: `millstream docs "
+        f"{offset} would not be predicted, so a worker ends there. Stop all workers, and set the offset: `millstream offsets "
+        f"PIPELINE {_partition_options(past)} --to earliest` to predict all that is there, also what was predicted before, such "
+        f"as for a new topic; with `--to latest` for only what comes from now on. The command shows what would change, and sets "
+        f"it with --execute. For another offset, and for workers of dedicated shadows, `millstream docs "
         f"runbook#offsets-that-a-broker-has-lost` has a script. Then start the workers again."
     )
 
 
-def _topic_options(past: Past) -> str:
-    """What limits `kafka-consumer-groups.sh` to these partitions."""
-    numbers: dict[str, list[str]] = {}
-    for topic, number in sorted(past):
-        numbers.setdefault(topic, []).append(str(number))
-    return " ".join(f"--topic {topic}:{','.join(own)}" for topic, own in numbers.items())
+def _partition_options(past: Past) -> str:
+    """What limits `millstream offsets` to these partitions."""
+    return " ".join(f"--partition {name}" for name in ranges_of(past).split(", "))

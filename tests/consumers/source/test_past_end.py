@@ -18,7 +18,7 @@ def test_partition_that_stays_too_short_ends_the_worker_with_what_to_do(monkeypa
     past = PastEnd("g", Health(60.0))
     past.note({A: (7, 2)})
     clock.now += PATIENCE
-    with pytest.raises(OffsetsPastEnd, match=r"at offset 7 of in/0, but the partition ends at 2.*--to-earliest"):
+    with pytest.raises(OffsetsPastEnd, match=r"at offset 7 of in/0, but the partition ends at 2.*--to earliest"):
         past.note({A: (7, 2)})
 
 
@@ -47,4 +47,4 @@ def test_partitions_are_told_together_and_the_advice_is_limited_to_them() -> Non
     with pytest.raises(OffsetsPastEnd) as told:
         refuse_past_end("g", {("in", 2): (9, 0), B: (8, 3), ("more", 4): (5, 1)})
     assert "at offset 8 of in/1, but the partition ends at 3. The same holds for in/2, more/4." in str(told.value)
-    assert "--group g --topic in:1,2 --topic more:4 --reset-offsets" in str(told.value)
+    assert "millstream offsets PIPELINE --partition in/1-2 --partition more/4 --to earliest" in str(told.value)

@@ -62,7 +62,8 @@ def test_worker_ends_with_what_to_do_and_is_not_restarted(kafka: Broker, tmp_pat
     assert re.search(
         rf"is at offset (70 of {topic}/0, but the partition ends at 10|90 of {topic}/2, .* at 30)", run.log
     )
-    assert re.search(rf"--topic {topic}:(0|2|0,2) --reset-offsets --execute", run.log)
+    named = f"--partition {topic}/"
+    assert re.search(rf"millstream offsets {service.file} {named}(0|2|0 {named}2) --to earliest", run.log)
     assert "it is past the partition's end" in run.log
     assert "totals: 40 events read, 0 predicted, 40 not finished (of 1 worker)" in run.log
     assert "Only those from the group's offset on are read again" in run.log
