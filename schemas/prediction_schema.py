@@ -63,7 +63,8 @@ def prediction_schema(
         "title": title,
         "type": "object",
         "properties": properties,
-        "required": list(properties),
+        # A replay's predictions have no rollout, and neither have those from before the pipeline had one.
+        "required": [name for name in properties if name != "rollout"],
     }
 
 

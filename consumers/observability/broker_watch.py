@@ -27,7 +27,7 @@ RETRY_INTERVAL: Final = 0.5  # seconds between two questions while it is away
 SETTLE_TIME: Final = 1.0  # seconds after an outage before the next look: the clients still report its errors
 # Seconds after an outage in which errors are still of it. A client reports them when it is polled, and the worker's loop may wait
 # for its transaction before it polls again.
-LATE_ERRORS: Final = 30.0
+LATE_ERRORS: Final = 90.0
 LOG_INTERVAL: Final = 60.0  # seconds between two lines about it
 LOST_CONNECTIONS: Final = Kind(
     "connection to Kafka failed, while a broker answers", "connections to Kafka failed, while a broker answers"

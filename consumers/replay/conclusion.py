@@ -178,7 +178,8 @@ def _missing_labels(pipeline: Pipeline, compared: Compared, row: dict[str, Any])
     labels, task = pipeline.labels, pipeline.comparison.task
     assert labels is not None
     if not row["labelled"]:
-        return no_label(pipeline, f"{row['events']:,} compared events", compared.evaluated)
+        said = no_label(pipeline, f"{row['events']:,} compared events", compared.evaluated)
+        return f"{said}. Records count from `labels.early` before `--from` until `labels.wait` after `--to`, by their timestamps"
     if not row["paired"]:
         return (
             f"{row['labelled']:,} events have a label, but no score of both models. "

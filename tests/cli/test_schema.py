@@ -133,4 +133,5 @@ def test_pipeline_with_a_rollout_has_its_choice_in_both_schemas(
     found = shown(service, capsys, "--json-schema")
     Draft202012Validator.check_schema(found)
     assert found["properties"]["rollout"]["anyOf"][1] == {"type": "null"}
+    assert "rollout" not in found["required"]
     assert "event" not in found["properties"]

@@ -148,7 +148,7 @@ def block(
     costs: Sequence[int] | None = None,
     places: Sequence[int] | None = None,
 ) -> DecodedBatch:
-    """A decoded block, a letter a record: `e`vent, `r`efused or `t`ombstone. An event's tensor holds its offset.
+    """A decoded block, a letter a record: `e`vent, `r`efused, `l`eft out or `t`ombstone. An event's tensor holds its offset.
 
     `costs` are one a record; those that are no events cost nothing. `places` are each record's partition number.
     """
@@ -156,6 +156,8 @@ def block(
     values = [None if kind == "t" else b"x" * size for kind, size in zip(kinds, lengths, strict=True)]
     good = np.array([row for row, kind in enumerate(kinds) if kind == "e"], np.int64)
     numbers = [0] * len(kinds) if places is None else places
+    left_out = np.array([row for row, kind in enumerate(kinds) if kind == "l"], np.int64)
+    loads = [0 if kind == "l" else len(value or b"") for kind, value in zip(kinds, values, strict=True)]
     return DecodedBatch(
         EPOCHS,
         arrived,
@@ -178,6 +180,8 @@ def block(
         invalid_deadlines=0,
         tensors={"x": (good + start).astype(np.float32).reshape(-1, 1)},
         rejected={row: Rejection("undecodable", "no") for row, kind in enumerate(kinds) if kind == "r"},
+        left_out=left_out,
+        loads=np.cumsum(loads, dtype=np.int64) if len(left_out) else None,
     )
 
 

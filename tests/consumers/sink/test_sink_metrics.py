@@ -24,6 +24,8 @@ from tests.consumers.measured import Measured
 from tests.consumers.sink.test_sink import LIMIT, OUTPUTS, MemoryDelivery, answered_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.consumers.events import Epochs
     from millstream.consumers.sink.delivery import Delivery
 
@@ -266,3 +268,52 @@ def test_pipeline_that_stops_at_another_reason_writes_the_dead_letter() -> None:
     own.sink.write([answered_of(3, **HUGE)])
     own.sink.checkpoint({})
     assert own.value(m.DEAD_LETTERS, reason="prediction_too_large") == 1
+
+
+def whole(kinds: str, places: Sequence[int] | None = None) -> BatchResult:
+    """A batch of one block, all of whose events have an output."""
+    made = block(kinds, places=places)
+    batch = MicroBatch((BatchSlice(made, 0, len(kinds), 0, len(made.good)),), "size")
+    rows, times = np.arange(batch.events), np.zeros(batch.events, np.int64)
+    return BatchResult(0, batch, {"y": np.zeros(batch.events)}, rows, {}, times, MODELS)
+
+
+def counted(own: Sunk) -> tuple[float | None, float | None]:
+    """Events that were left out, and tombstones."""
+    return own.value(m.SKIPPED, reason="filtered"), own.value(m.TOMBSTONES)
+
+
+def test_events_that_a_filter_leaves_out_are_counted_once_they_are_committed() -> None:
+    own = Sunk(transactional=True)
+    own.sink.write([whole("leltll")])
+    own.sink.abort()
+    own.sink.checkpoint({})
+    assert counted(own) == (0, 0)
+    own = Sunk(transactional=True)
+    assert own.sink.write([whole("leltll")]) == {("in", 0): (EPOCHS["in", 0], 6)}
+    assert counted(own) == (0, 0)
+    own.sink.checkpoint({})
+    assert counted(own) == (4, 1)
+
+
+def test_batch_of_events_that_are_left_out_moves_the_offset() -> None:
+    own = Sunk()
+    assert own.sink.write([whole("lll")]) == {("in", 0): (EPOCHS["in", 0], 3)}
+    own.sink.checkpoint({})
+    assert counted(own) == (3, 0)
+
+
+def test_events_left_out_behind_one_at_which_the_pipeline_stops_are_not_counted() -> None:
+    own = Sunk(replace(OUTPUTS, stop_at=frozenset({"undecodable"})))
+    with pytest.raises(EventRefused, match="offset 4 of in/0"):
+        own.sink.write([whole("lellrlel")])
+    own.sink.checkpoint({})
+    assert counted(own) == (3, 0)
+
+
+def test_events_left_out_of_a_lost_partition_are_its_new_owners() -> None:
+    own = Sunk(epochs={("in", 0): EPOCHS["in", 0]})
+    own.sink.write([whole("llleel", [0, 1, 1, 0, 0, 0])])
+    own.sink.checkpoint({})
+    assert counted(own) == (2, 0)
+    assert own.value(m.REVOKED_DROPPED) == 2
