@@ -17,6 +17,8 @@ Constant = str | float | bool
 _FIELD = r"(?:\[\"(?:[^\"\\]|\\.)*\"\]|\S)+"  # a key in brackets may have blanks
 _CONDITION = re.compile(rf"\s*({_FIELD})\s+(==|!=|<=|>=|<|>|not\s+in|in)\s+(.+?)\s*", re.DOTALL)
 _WITHOUT_BLANKS = re.compile(r"\s*([^\s=!<>]+)\s*(==|!=|<=|>=|<|>)\s*([^\s=!<>]+)\s*")
+_ASSIGNED = re.compile(r"\s*(\S+)\s*=\s*([^\s=]+)\s*")
+_THERE = re.compile(r"\s*(\S+)\s+is\s+(?:not\s+)?(?:null|none)\s*", re.IGNORECASE)
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _ITEM = re.compile(r"\s*('[^']*'|\"[^\"]*\"|[^,'\"\[\]]+)\s*(?:,|$)")
 _OTHER_SYNTAX = re.compile(r"[=<>&|#]|\b(and|or|AND|OR)\b")  # of other languages' conditions; texts rarely have it
@@ -45,9 +47,7 @@ def parse_condition(text: object) -> ParsedCondition:
     """Parse a condition. Raises ValueError, which says what was expected and found."""
     match = _CONDITION.fullmatch(text) if isinstance(text, str) else None
     if match is None or not isinstance(text, str):
-        close = _WITHOUT_BLANKS.fullmatch(text) if isinstance(text, str) else None
-        advice = f" Write blanks around the operator: {' '.join(close.groups())}" if close is not None else ""
-        raise ValueError(f"expected a condition {_EXAMPLES}, found {shown(text)}.{advice}")
+        raise ValueError(f"expected a condition {_EXAMPLES}, found {shown(text)}.{_meant(text)}")
     field, operator, right = match[1], cast("Operator", " ".join(match[2].split())), match[3]
     is_list = right.startswith("[") and right.endswith("]")
     if is_list != (operator in {"in", "not in"}):
@@ -64,6 +64,19 @@ def parse_condition(text: object) -> ParsedCondition:
     if operator in {"<", "<=", ">", ">="} and kinds != {float}:
         raise ValueError(f"expected a number after `{operator}`, found {shown(right)}.")
     return ParsedCondition(field, operator, constants, text.strip())
+
+
+def _meant(text: object) -> str:
+    """What the condition probably means, with a space before it; empty: nobody can tell."""
+    if not isinstance(text, str):
+        return ""
+    if (close := _WITHOUT_BLANKS.fullmatch(text)) is not None:
+        return f" Write blanks around the operator: {' '.join(close.groups())}"
+    if (close := _ASSIGNED.fullmatch(text)) is not None:
+        return f" Write two equal signs: {close[1]} == {close[2]}"
+    if (close := _THERE.fullmatch(text)) is not None:
+        return f" For events that have the field, write {close[1]} != ''"
+    return ""
 
 
 def _list(text: str) -> tuple[Constant, ...]:

@@ -37,6 +37,7 @@ def wait(pipeline: Pipeline, reader: ControlReader, args: argparse.Namespace) ->
     code = waiting.code_at_begin(reader.record)
     while code is None:
         if until is not None and time.monotonic() >= until:
+            print(f"the rollout is still on its way after {args.timeout:g} s (--timeout)", file=sys.stderr, flush=True)
             return TIMED_OUT
         left = READ_INTERVAL if until is None else min(READ_INTERVAL, max(0.0, until - time.monotonic()))
         changes = [seen.record for seen in reader.poll(left) if seen.counts]

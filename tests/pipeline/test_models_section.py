@@ -101,6 +101,8 @@ def test_conditions(text: str, parsed: tuple[object, ...]) -> None:
         ("x in [a b' c]", "expected values separated by commas"),
         ("x == 'a", "expected a text, a number, true or false"),
         ("x==7", "found 'x==7'. Write blanks around the operator: x == 7"),
+        ("x = 7", "found 'x = 7'. Write two equal signs: x == 7"),
+        ("x is not null", "found 'x is not null'. For events that have the field, write x != ''"),
         ("x == 9007199254740992", "expected a number below 2^53"),
         ("x in [1, -18446744073709551616]", 'Write "-18446744073709551616" to compare it as a text.'),
         ("x == True", "expected true or false, found 'True'. Write true, or \"True\" for a text."),
