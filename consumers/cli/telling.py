@@ -55,7 +55,8 @@ class Telling:
         self.clear()
         done, seconds = sink.stored, time.monotonic() - self._began
         rejected = f", {done.rejected.total():,} without an answer" if done.rejected else ""
-        say(f"{done.answered:,} events answered{rejected}; this took {seconds:.1f} s")
+        left_out = f", {done.left_out:,} left out by input.filter" if done.left_out else ""
+        say(f"{done.answered:,} events answered{rejected}{left_out}; this took {seconds:.1f} s")
 
     def clear(self) -> None:
         """Take the line back; where it stays, tell the final count, so that nothing seems to be missing."""

@@ -227,6 +227,7 @@ def as_json(pipeline: Pipeline, compared: Compared) -> str:
         "events": progress.answered + progress.rejected.total(),
         "answered": progress.answered,
         "rejected": dict(progress.rejected),
+        "filtered": progress.left_out,
         "without_prediction": found.missing,
         "repeated": found.repeated,
         "predicted_by": compared.predicted_by,

@@ -79,11 +79,13 @@ class Progress:
     rejected: Counter[str] = field(default_factory=Counter)  # by reason
     examples: dict[str, str] = field(default_factory=dict)  # reason -> one event and its error
     chunks: int = 0  # files
+    left_out: int = 0  # events, by `input.filter`
 
     def add(self, part: Progress) -> None:
         """Add a checkpoint."""
         self.offsets |= part.offsets
         self.answered += part.answered
+        self.left_out += part.left_out
         self.rejected += part.rejected
         self.examples = part.examples | self.examples
         self.chunks += 1
@@ -91,13 +93,15 @@ class Progress:
     def to_json(self) -> str:
         """As a checkpoint's file stores it."""
         offsets = [[*partition, offset] for partition, offset in self.offsets.items()]
-        return json.dumps([offsets, self.answered, dict(self.rejected), self.examples])
+        return json.dumps([offsets, self.answered, dict(self.rejected), self.examples, self.left_out])
 
     @classmethod
     def from_json(cls, text: str) -> Progress:
         """Undo `to_json`."""
-        offsets, answered, rejected, examples = json.loads(text)
-        return cls({(topic, at): offset for topic, at, offset in offsets}, answered, Counter(rejected), examples)
+        offsets, answered, rejected, examples, *more = json.loads(text)
+        left_out = more[0] if more else 0  # a file from before there was a filter
+        places = {(topic, at): offset for topic, at, offset in offsets}
+        return cls(places, answered, Counter(rejected), examples, left_out=left_out)
 
 
 class ReplayFolder:

@@ -135,6 +135,7 @@ class RowSink:
         first = 0
         for each in batch.parts:
             last = first + each.last - each.first
+            part.left_out += len(each.left_out())
             mine = {
                 int(each.block.good[each.first + event - first]): why
                 for event, why in answered.rejected.items()

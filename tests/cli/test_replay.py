@@ -171,7 +171,8 @@ def test_replay_that_began_with_another_filter_or_mapping_is_refused(tmp_path: P
     file, topic = scene.service.file, f"{scene.service.output}-replayed"
     right = file.read_text()
     file.write_text(right.replace("\ninput:\n", "\ninput:\n  filter: id == nothing\n"))
-    scene.replay("--output", topic, folder=state)
+    done = scene.replay("--output", topic, folder=state)
+    assert f"0 events answered, {EVENTS:,} left out by input.filter; this took" in done.stderr
     file.write_text(right)
     done = scene.replay("--output", topic, folder=state)
     assert done.returncode == 1
