@@ -23,6 +23,7 @@ _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _ITEM = re.compile(r"\s*('[^']*'|\"[^\"]*\"|[^,'\"\[\]]+)\s*(?:,|$)")
 _OTHER_SYNTAX = re.compile(r"[=<>&|#]|\b(and|or|AND|OR)\b")  # of other languages' conditions; texts rarely have it
 _OTHER_WORDS = {"True": "true", "False": "false", "TRUE": "true", "FALSE": "false"}
+_NO_JSON_NUMBER = re.compile(r"\+|-?0[0-9]")
 _NOTHING = {"null", "None", "NULL", "nil"}
 _MAX_WHOLE = 2.0**53  # from here on, a double may stand for several whole numbers
 _EXAMPLES = "such as `amount >= 1000`, `country == DE` or `country in [DE, AT]`"
@@ -99,6 +100,11 @@ def _constant(text: str) -> Constant:
     if text in {"true", "false"}:
         return text == "true"
     if (number := number_of(text)) is not None:
+        if _NO_JSON_NUMBER.match(text):
+            raise ValueError(
+                f'expected a number without leading zeros and without a plus sign, found {shown(text)}. Write "{text}" for a '
+                "text."
+            )
         if abs(number) >= _MAX_WHOLE:
             raise ValueError(
                 f"expected a number below 2^53, because larger ones are compared inexactly, found {shown(text)}. Write "
@@ -128,8 +134,8 @@ def _refuse_no_text(text: str) -> None:
         )
     if _OTHER_SYNTAX.search(text):
         raise ValueError(
-            f"expected one value, found {shown(text)}. Conditions that must all hold are a list of conditions. A text with such "
-            "words or signs stands in quotes."
+            f"expected one value, found {shown(text)}. Conditions that must all hold are a list of conditions. For one of "
+            "several values, write `in [a, b]`. A text with such words or signs stands in quotes."
         )
 
 

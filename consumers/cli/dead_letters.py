@@ -17,11 +17,14 @@ from millstream.consumers.cli.letter_advice import advice_on_letter
 from millstream.consumers.cli.selected_letters import open_reader, wanted
 from millstream.consumers.cli.tail import as_json, iso_time
 from millstream.consumers.cli.usage.dead_letters import SELECTING
+from millstream.consumers.decode.event_filter import EventFilter, filter_of
+from millstream.consumers.decode.named_fields import schema_of
 from millstream.consumers.schema_store import open_store
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable, printable_json
 from millstream.schemas.dead_letters import DeadLetter
 from millstream.schemas.json.repeated_keys import repeated_keys
+from millstream.schemas.packed import Packed
 from millstream.schemas.store import SchemaStore
 from millstream.schemas.wire import looks_like_avro
 from millstream.schemas.wording import counted
@@ -63,7 +66,8 @@ def run(args: argparse.Namespace) -> int:
         opened = open_reader(pipeline, store)
     with opened as reader:
         if args.action == "replay":
-            return _replay(reader, pipeline, args)
+            event_filter = filter_of(pipeline, store, schema_of(pipeline, store, "input"))
+            return _replay(reader, pipeline, event_filter, args)
         with ctrl_c_ends():
             if args.action == "list":
                 return _list(reader, store, args)
@@ -242,9 +246,11 @@ def _hex(value: bytes) -> str:
     return "\n".join(lines)
 
 
-def _replay(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namespace) -> int:
+def _replay(
+    reader: DeadLetterReader, pipeline: Pipeline, event_filter: EventFilter | None, args: argparse.Namespace
+) -> int:
     if args.dry_run:
-        return _dry_run(reader, pipeline, args)
+        return _dry_run(reader, pipeline, event_filter, args)
     if sys.stdin.isatty() and not args.yes and not _agreed(reader, pipeline, args):
         return 1
     # Otherwise the broker's refusal reaches the client as the end of a transaction, for no reason that it states.
@@ -254,7 +260,7 @@ def _replay(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namespa
         # Start before reading: this ends a transaction that an earlier replay left open, so its markers can be read.
         replayer.start()
         try:
-            for batch in batches(_replays(reader, pipeline, args, stays)):
+            for batch in batches(_replays(reader, pipeline, event_filter, args, stays)):
                 refused = replayer.replay(batch)
                 done += len(batch) - len(refused)
                 copies += sum(each.copy_of is not None for each in batch if each.position not in refused)
@@ -266,10 +272,12 @@ def _replay(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namespa
     return _end(done, stays, args)
 
 
-def _dry_run(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namespace) -> int:
+def _dry_run(
+    reader: DeadLetterReader, pipeline: Pipeline, event_filter: EventFilter | None, args: argparse.Namespace
+) -> int:
     stays = list[Stays]()
     count = 0
-    for replay in _replays(reader, pipeline, args, stays):
+    for replay in _replays(reader, pipeline, event_filter, args, stays):
         count += 1
         to = f"nothing: its event is that of {replay.copy_of}"
         if replay.copy_of is None:
@@ -297,7 +305,11 @@ def _agreed(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namespa
 
 
 def _replays(
-    reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namespace, stays: list[Stays]
+    reader: DeadLetterReader,
+    pipeline: Pipeline,
+    event_filter: EventFilter | None,
+    args: argparse.Namespace,
+    stays: list[Stays],
 ) -> Iterator[Replay]:
     """The events to write, up to the limit. Letters that can't be replayed are reported and added to `stays`."""
     count = 0
@@ -305,6 +317,12 @@ def _replays(
     for item in plan(wanted(reader, args, unread, replayed=False), reader, pipeline):
         if isinstance(item, Stays):
             _note(item, stays)
+            continue
+        if event_filter is not None and len(event_filter.split(Packed.of([item.value])).left_out):
+            _note(
+                Stays(item.position, f"its event doesn't pass input.filter ({event_filter}), so workers would skip it"),
+                stays,
+            )
             continue
         yield item
         count += 1

@@ -29,10 +29,9 @@ from millstream.schemas.written_numbers import number_of
 
 log = logging.getLogger(__name__)
 
-MANY = 1000  # events in a row, from which on a filter that none of them passes looks wrong
-RARE = 10  # times as many as usual, if the events that pass are rare
-FADING = 0.9  # how much of a gap's length counts after each further event that passes
-REMEMBERED = 100  # events that pass, behind which a gap doesn't count any more
+MANY = 1000  # events of a window, at least: what passes is looked at in windows
+DROP = 25  # times fewer events than usual look wrong ...
+RARE = 0.01  # ... unless this share or less passes usually, which may be chance
 MAX_EXAMPLES = 5  # values that the warning about it names
 _OF_TEXT = Cast("text", "number")
 
@@ -61,9 +60,9 @@ class EventFilter:
         self._steps = [(each.field, Condition(each.field, each.operator, each.compared)) for each in conditions]
         self._decoders = decoders
         self._text = joined(conditions)
-        self._gap = 0  # events since the last one that passed
-        self._usual_gap = 0.0  # the longest one between two that passed lately
-        self._is_told = False  # whether the warning about the present gap is written
+        self._seen = self._passed = 0  # events in the present window
+        self._usual: float | None = None  # the share of the events that passed in the windows before
+        self._is_told = False  # whether the warning about this window, or one before it, is written
 
     def split(self, values: Packed) -> Split:
         """Read the fields, and tell for which values all conditions hold. Raises SchemaUnavailable, as decoders do."""
@@ -89,27 +88,24 @@ class EventFilter:
         return "; ".join(f"the events have in `{field}`: {_examples(table[field])}" for field, table in tables.items())
 
     def note(self, split: Split) -> None:
-        """Warn if none of many events passes: nothing else tells of a wrong condition, or of a producer's new names."""
-        passed, left_out = split.passed, split.left_out
-        if len(passed):
-            before = left_out.searchsorted(passed)  # how many events are left out before each
-            gaps = np.diff(before, prepend=-self._gap)[-REMEMBERED:]
-            fading = FADING ** np.arange(len(gaps) - 1, -1, -1)
-            self._usual_gap = max(self._usual_gap * FADING ** len(passed), float((gaps * fading).max()))
-            self._gap, self._is_told = len(left_out) - int(before[-1]), False
-            left_out = left_out[before[-1] :]
-        else:
-            self._gap += len(left_out)
-        if self._is_told or self._gap < max(MANY, RARE * self._usual_gap):
+        """Warn if hardly any event passes: nothing else tells of a wrong condition, or of a producer's new names."""
+        self._passed += len(split.passed)
+        self._seen += len(split.passed) + len(split.left_out)
+        if self._seen < MANY:
             return
-        self._is_told = True
-        log.warning(
-            "input.filter: none of the last %d events passes %s; %s. All are skipped. If that is wrong, correct the filter. "
-            "`millstream docs filter` says how to predict what it has left out",
-            self._gap,
-            self,
-            self.examples(split.values.take(left_out)),
-        )
+        share, passed, seen = self._passed / self._seen, self._passed, self._seen
+        self._seen = self._passed = 0
+        is_odd = share == 0 if self._usual is None else self._usual >= RARE and share < self._usual / DROP
+        if not is_odd:
+            self._usual = share if self._usual is None else (self._usual + share) / 2
+        elif not self._is_told:
+            before = "" if self._usual is None else f", and before it were {self._usual:.0%}"
+            log.warning(
+                "input.filter: %d of the last %d events pass %s%s; %s. The others are skipped. If that is wrong, correct the "
+                "filter. `millstream docs filter` says how to predict what it has left out",
+                *(passed, seen, self, before, self.examples(split.values.take(split.left_out))),
+            )
+        self._is_told = is_odd
 
     def __str__(self) -> str:
         return self._text

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from difflib import SequenceMatcher
 from itertools import takewhile
 from shlex import quote
 from typing import Any
@@ -42,12 +43,14 @@ def with_fallbacks(inputs: Sequence[InputGuess], events: Events, found: Mapping[
     used = [one.options["field"] for entry in inputs for one in entry.fields]
     if _of_kinds(events, found, used):
         return [*inputs]
-    return [
-        entry
-        if entry.is_list
-        else replace(entry, fields=[_with_fallback(one, events, found, used) for one in entry.fields])
-        for entry in inputs
-    ]
+    made = list[InputGuess]()
+    for entry in inputs:
+        fields = list[FieldGuess]()
+        for one in () if entry.is_list else entry.fields:
+            fields.append(_with_fallback(one, events, found, used))
+            used += [path for name, path in fields[-1].options.items() if name == "fallback"]  # of one field at most
+        made.append(entry if entry.is_list else replace(entry, fields=fields))
+    return made
 
 
 def _with_fallback(one: FieldGuess, events: Events, found: Mapping[str, Found], used: Collection[str]) -> FieldGuess:
@@ -89,15 +92,27 @@ def _of_names(events: Events, found: Mapping[str, Found], used: Collection[str])
 
 
 def _in_place_of(path: str, events: Events, found: Mapping[str, Found], used: Collection[str]) -> str | None:
-    """The path that those events have which lack this one, and no others; None: there is none of its type."""
+    """The path that those events have which lack this one, and no others; None: there is none of its type.
+
+    Of several, the one in the same object, and with the name that is most alike.
+    """
     having = _having(events, path)
     if path not in found or all(having) or not any(having):
         return None
-    for other in found.values():
-        is_alike = other.kind == found[path].kind or (other.is_numeric and found[path].is_numeric)
-        if other.path not in used and is_alike and _having(events, other.path) == [not has for has in having]:
-            return other.path
-    return None
+    lacking = [not has for has in having]
+    others = [
+        other.path
+        for other in found.values()
+        if (other.kind == found[path].kind or (other.is_numeric and found[path].is_numeric))
+        and other.path not in used
+        and _having(events, other.path) == lacking
+    ]
+    return max(others, key=lambda other: _likeness(path, other), default=None)
+
+
+def _likeness(path: str, other: str) -> tuple[bool, float]:
+    same = path.rpartition(".")[0] == other.rpartition(".")[0]
+    return same, SequenceMatcher(None, last_name(path), last_name(other)).ratio()
 
 
 def _may_tell(one: Found) -> bool:

@@ -275,6 +275,21 @@ def test_letter_that_can_not_be_replayed_is_told_and_the_others_are(kafka: Broke
     assert "left out" in millstream_here("dead-letters", "show", service.file, "0@0").stdout
 
 
+def test_letter_whose_event_does_not_pass_the_filter_stays(kafka: Broker, tmp_path: Path) -> None:
+    options = {"format": "json", "event_id": "id", "filter": "kind == order"}
+    service = python_service(tmp_path, kafka, "return {'y': inputs['x']}", input=options)
+    values = [b'{"kind": "order", "id": "a", "x": 1}', b'{"kind": "view", "id": "b"}', b"{"]
+    ours = {"pipeline": service.group, "topic": service.inputs[0]}
+    write_letters(kafka.bootstrap, service.letters, [a_letter(**ours, value=value) for value in values])
+    for options_, count in ((["--dry-run"], "2 would be replayed, 1 could not be"), ([], "2 replayed, 1 could not be")):
+        done = millstream_here("dead-letters", "replay", service.file, *options_)
+        assert (done.returncode, done.stdout.splitlines()[-1]) == (1, count)
+        [said] = done.stderr.splitlines()
+        assert said == "0@1 stays: its event doesn't pass input.filter (`kind == order`), so workers would skip it."
+    assert [message.value() for message in read_all(kafka.bootstrap, service.inputs[0], 2)] == [values[0], values[2]]
+    assert [letter["position"] for letter in listed(service)] == ["0@1"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

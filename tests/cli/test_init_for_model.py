@@ -1957,3 +1957,19 @@ def test_limit_of_the_sample_counts_only_events_that_pass_the_filter(
     assert "order_id: all 3 events have it" in told
     kept = (tmp_path / "new" / "events.jsonl").read_text().splitlines()
     assert [json.loads(line)["type"] for line in kept] == ["view"] * 3 + ["order"] * 3
+
+
+def test_each_of_two_renamed_fields_gets_its_own_new_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = model(tmp_path / "m.onnx", [("tenure_days", TensorProto.FLOAT, [1]), ("open_rate", TensorProto.FLOAT, [1])])
+    old = {"user": {"tenure_days": 5.5}, "stats": {"open_rate": 0.5}}
+    new = {"stats": {"open_ratio": 0.25}, "user": {"account_age_days": 7.5}}
+    events = tmp_path / "events.jsonl"
+    events.write_text("".join(f"{json.dumps({'n': number, **(old if number % 2 else new)})}\n" for number in range(10)))
+    assert cli.run(["init", str(tmp_path / "new"), "--model", str(made), "--sample", str(events)]) == 0
+    told = capsys.readouterr().out
+    config = yaml.safe_load((tmp_path / "new" / "models" / "new" / "1" / "config.yaml").read_text())
+    assert [entry["fields"] for entry in config["inputs"]] == [
+        [{"field": "user.tenure_days", "fallback": "user.account_age_days"}],
+        [{"field": "stats.open_rate", "fallback": "stats.open_ratio"}],
+    ]
+    assert "beside it" not in told

@@ -101,6 +101,11 @@ def test_conditions(text: str, parsed: tuple[object, ...]) -> None:
         ("x in [a b' c]", "expected values separated by commas"),
         ("x == 'a", "expected a text, a number, true or false"),
         ("x==7", "found 'x==7'. Write blanks around the operator: x == 7"),
+        (
+            "x in [01234, 10115]",
+            "without leading zeros and without a plus sign, found '01234'. Write \"01234\" for a text.",
+        ),
+        ("x == +7", "without a plus sign"),
         ("x = 7", "found 'x = 7'. Write two equal signs: x == 7"),
         ("x is not null", "found 'x is not null'. For events that have the field, write x != ''"),
         ("x == 9007199254740992", "expected a number below 2^53"),

@@ -10,7 +10,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See `cli.main`."""
     add_pipeline(parser)
     add_event_file(parser)
-    parser.add_argument("--limit", type=positive, metavar="N", help="stop after N events")
+    parser.add_argument(
+        "--limit", type=positive, metavar="N", help="stop after N events that pass input.filter, if there is one"
+    )
     parser.add_argument(
         "--dead-letters",
         action="store_true",
