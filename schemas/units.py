@@ -12,6 +12,7 @@ from millstream.schemas.wording import shown
 
 _NUMBER_AND_UNIT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?([A-Za-z]*)", re.ASCII)
 _SECONDS_OF = {"us": Decimal("1e-6"), "ms": Decimal("1e-3"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
+_PARSED = {**_SECONDS_OF, "d": Decimal(86_400)}  # written are hours: most durations are of that size
 _BYTES_OF = {
     "B": 1,
     "KB": 1000,
@@ -26,18 +27,18 @@ _MAX_SECONDS = 30 * 24 * 3600
 
 
 def parse_duration(value: object) -> float:
-    """Return the seconds of a text such as "5ms", "0.5s" or "2m" (units us, ms, s, m, h).
+    """Return the seconds of a text such as "5ms", "0.5s" or "2m" (units us, ms, s, m, h, d).
 
     Raises ValueError, saying what was expected and found, also for a number without a unit and for more than 30 days.
     """
     amount, unit = _split(value)
     if amount is not None and not unit:
         raise ValueError(f"expected a duration, found {amount} without a unit: write {amount}ms or {amount}s.")
-    if amount is None or unit not in _SECONDS_OF:
-        raise ValueError(f"expected a duration such as 5ms, 0.5s, 2m or 1h, found {shown(value)}")
-    seconds = float(amount * _SECONDS_OF[unit])
+    if amount is None or unit not in _PARSED:
+        raise ValueError(f"expected a duration such as 5ms, 0.5s, 2m, 1h or 7d, found {shown(value)}")
+    seconds = float(amount * _PARSED[unit])
     if seconds > _MAX_SECONDS:
-        raise ValueError(f"expected a duration of at most 30 days (720h), found {shown(value)}")
+        raise ValueError(f"expected a duration of at most 30 days (30d), found {shown(value)}")
     return seconds
 
 

@@ -51,7 +51,8 @@ def shown(value: object) -> str:
 
 def shown_for(expected: str, value: object) -> str:
     """As `shown`, where `expected` was wanted. It says if only quotes keep the value from being a number."""
-    is_quoted = "number" in expected and isinstance(value, str) and value.isdecimal() and len(value) <= _DIGITS
+    is_number = isinstance(value, str) and value.isdecimal() and (value == "0" or not value.startswith("0"))
+    is_quoted = "number" in expected and is_number and len(str(value)) <= _DIGITS
     return f"{shown(value)}{IN_QUOTES if is_quoted else ''}"
 
 

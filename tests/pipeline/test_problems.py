@@ -195,7 +195,7 @@ PROBLEMS = [
     ("name: m\n", "name: m\n  inputs: {x: [a, {missing: 0}]}\n", 12,
      "model.inputs.x: expected an event field or a list of them, found a list. Write [field, field], or {field: name}"),
     ("name: m\n", "name: m\nbatch:\n  max_wait: soon\n", 13,
-     "batch.max_wait: expected a duration such as 5ms, 0.5s, 2m or 1h, found 'soon'. Write for example: max_wait: 5ms"),
+     "batch.max_wait: expected a duration such as 5ms, 0.5s, 2m, 1h or 7d, found 'soon'. Write for example: max_wait: 5ms"),
     ("name: m\n", "name: m\nbatch:\n  max_wait: 5\n", 13,
      "batch.max_wait: expected a duration, found 5 without a unit: write 5ms or 5s."),
     ("name: m\n", "name: m\nbatch:\n  max_bytes: 4096\n", 13,

@@ -63,7 +63,7 @@ def test_number_without_unit_is_refused_with_what_to_write(value: object) -> Non
     ],
 )
 def test_what_is_no_duration_is_named(value: object) -> None:
-    with pytest.raises(ValueError, match=r"expected a duration such as 5ms, 0\.5s, 2m or 1h, found ") as caught:
+    with pytest.raises(ValueError, match=r"expected a duration such as 5ms, 0\.5s, 2m, 1h or 7d, found ") as caught:
         parse_duration(value)
     assert str(caught.value).endswith(shown(value))
 
@@ -80,7 +80,7 @@ def test_part_of_a_byte_is_refused() -> None:
 
 
 def test_duration_beyond_a_month_is_a_slip() -> None:
-    assert parse_duration("720h") == 30 * 24 * 3600
+    assert parse_duration("720h") == parse_duration("30d") == 30 * 24 * 3600
     with pytest.raises(ValueError, match="at most 30 days"):
         parse_duration("999999999h")
 
