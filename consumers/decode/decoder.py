@@ -1,7 +1,8 @@
 """Turns records into columns: event IDs, times and the model's tensors. Rejects records that can't be events, with reasons."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -139,9 +140,10 @@ class BlockDecoder:
         if polled.rejection:
             rejected |= dict.fromkeys(rows.tolist(), polled.rejection)
             rows, values = rows[:0], Packed.of([])
-        split = self._filter.split(values) if self._filter is not None else None
-        left_out = unread = rows[:0]
-        if split is not None:
+        split, left_out, unread = None, rows[:0], rows[:0]
+        if self._filter is not None:
+            with _rows_named(rows):
+                split = self._filter.split(values)
             left_out, unread = rows[split.left_out], self._reject(rows, split.bad, rejected)
             rows, values = rows[split.passed], values.take(split.passed)
         parts: list[EventPart] = []
@@ -197,11 +199,8 @@ class BlockDecoder:
 
     def _parts(self, rows: Ints, values: Packed, rejected: dict[int, Rejection]) -> list[Part]:
         """Decode the values of these records into parts. Adds records that can't be decoded to `rejected`."""
-        try:
+        with _rows_named(rows):
             decoded = self._decoder.decode(values)
-        except SchemaUnavailable as error:
-            error.row = int(rows[error.row])
-            raise
         self._reject(rows, decoded.bad, rejected)
         return [Part(part.table, rows[part.rows]) for part in decoded.parts]
 
@@ -299,6 +298,16 @@ class BlockDecoder:
             invalid += stated is None
             deadlines[event] = min(int(deadlines[event]), NEVER if stated is None else stated)
         return deadlines, invalid
+
+
+@contextmanager
+def _rows_named(rows: Ints) -> Iterator[None]:
+    """Let an error name the record of a value. `rows`: those of the values' records."""
+    try:
+        yield
+    except SchemaUnavailable as error:
+        error.row = int(rows[error.row])
+        raise
 
 
 def _without(

@@ -173,6 +173,11 @@ def test_outage_names_the_record_and_is_not_counted_twice(caplog: pytest.LogCapt
         with pytest.raises(SchemaUnavailable) as raised:
             decoder.decode(polled([OWN[0], None, *[OTHERS[0]] * (MANY // 2), OWN[1], OTHERS[1]]))
         assert raised.value.row == MANY // 2 + 2
+    of_filter = EventFilter([parse_condition("kind == order")], {"kind": Unavailable()})
+    decoder = BlockDecoder(Unavailable(), EventFields(None, None, event_filter=of_filter), SIGNATURE, allow_nan=False)
+    with pytest.raises(SchemaUnavailable) as raised:
+        decoder.decode(polled([None, OWN[0], None, OWN[1]]))
+    assert raised.value.row == 3
     split(event_filter, [OTHERS[0]] * MANY)
     [said] = [record.getMessage() for record in caplog.records]
     assert f"0 of the last {MANY} events pass" in said
