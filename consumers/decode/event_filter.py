@@ -30,8 +30,8 @@ from millstream.schemas.written_numbers import number_of
 log = logging.getLogger(__name__)
 
 MANY = 1000  # events of a window, at least: what passes is looked at in windows
-DROP = 25  # times fewer events than usual look wrong ...
-RARE = 0.01  # ... unless this share or less passes usually, which may be chance
+RARE = 0.01  # a lower share of events that pass looks wrong at the start
+DROP = 25  # later, so many times fewer than usual do
 MAX_EXAMPLES = 5  # values that the warning about it names
 _OF_TEXT = Cast("text", "number")
 
@@ -61,7 +61,7 @@ class EventFilter:
         self._decoders = decoders
         self._text = joined(conditions)
         self._seen = self._passed = 0  # events in the present window
-        self._usual: float | None = None  # the share of the events that passed in the windows before
+        self._usual: float | None = None  # the share that passed in former windows; None: hardly any event did
         self._is_told = False  # whether the warning about this window, or one before it, is written
 
     def split(self, values: Packed) -> Split:
@@ -95,7 +95,7 @@ class EventFilter:
             return
         share, passed, seen = self._passed / self._seen, self._passed, self._seen
         self._seen = self._passed = 0
-        is_odd = share == 0 if self._usual is None else self._usual >= RARE and share < self._usual / DROP
+        is_odd = share < (RARE if self._usual is None else self._usual / DROP)
         if not is_odd:
             self._usual = share if self._usual is None else (self._usual + share) / 2
         elif not self._is_told:
