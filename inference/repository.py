@@ -201,7 +201,16 @@ def _no_model(name: str, version: int, place: Path) -> str:
     return (
         f"model `{name}` version {version} has no model: expected one of {', '.join(BY_FILE)} in {place}, or in its "
         f"{CONFIG_FILE} an `executor:` that needs none (`millstream docs executors`); found {_files_in(place)}."
+        f"{_how_to_name(place)}"
     )
+
+
+def _how_to_name(place: Path) -> str:
+    """What to do with a model's file of another name, with a space before it; empty: there is none, or there are several."""
+    others = [path for path in place.iterdir() if path.is_file() and f"model{path.suffix}" in BY_FILE]
+    if len(others) != 1:
+        return ""
+    return f" If {others[0].name} is the model, rename it to model{others[0].suffix}."
 
 
 def _files_in(place: Path) -> str:

@@ -192,6 +192,11 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(ModelConfigError, match=r"found model.onnx, a link that leads nowhere, pump.bin\."):
         load_version(tmp_path, "late")
     (folder / "model.onnx").unlink()
+    (folder / "v1.onnx").touch()
+    with pytest.raises(
+        ModelConfigError, match=r"found pump.bin, v1.onnx\. If v1.onnx is the model, rename it to model.onnx\."
+    ):
+        load_version(tmp_path, "late")
     (folder / "model.onnx").touch()
     (folder / "config.yaml").unlink()
     with pytest.raises(ModelConfigError, match=r"maps event fields .* \(`millstream docs models`\)") as refused:
