@@ -95,9 +95,19 @@ class DecodedBatch:
         """The partition of a record."""
         return self.partitions[int(self.places[row])]
 
+    @property
+    def load_ends(self) -> npt.NDArray[np.int64]:
+        """The cumulated bytes that count for the size of a batch."""
+        return self.ends if self.loads is None else self.loads
+
     def is_of(self, partitions: Collection[Partition]) -> npt.NDArray[np.bool_]:
         """For each record, whether it belongs to one of these partitions."""
         return np.isin(self.places, [place for place, partition in self.partitions.items() if partition in partitions])
+
+
+def _grown(sums: npt.NDArray[np.int64], start: int, stop: int) -> int:
+    """What running sums grow by from `start` to `stop`."""
+    return int(sums[stop - 1]) - (int(sums[start - 1]) if start else 0) if stop > start else 0
 
 
 # `BatchSlice`, `MicroBatch` and `BatchResult` are tuples, because a frozen dataclass takes up to 3 us to create, and each batch
@@ -114,26 +124,18 @@ class BatchSlice(NamedTuple):
     @property
     def bytes(self) -> int:
         """Bytes of the keys, values and headers in the range."""
-        ends = self.block.ends
-        return (
-            int(ends[self.stop - 1]) - (int(ends[self.start - 1]) if self.start else 0) if self.stop > self.start else 0
-        )
+        return _grown(self.block.ends, self.start, self.stop)
 
     @property
     def load(self) -> int:
         """As `bytes`, without the records that are left out: what counts for the size of a batch."""
-        if self.block.loads is None or self.stop == self.start:
-            return self.bytes
-        loads = self.block.loads
-        return int(loads[self.stop - 1]) - (int(loads[self.start - 1]) if self.start else 0)
+        return _grown(self.block.load_ends, self.start, self.stop)
 
     @property
     def cost(self) -> int:
         """The total cost of the range's events."""
         costs = self.block.costs
-        if costs is None or self.last == self.first:
-            return 0
-        return int(costs[self.last - 1]) - (int(costs[self.first - 1]) if self.first else 0)
+        return 0 if costs is None else _grown(costs, self.first, self.last)
 
     @property
     def all_events(self) -> bool:

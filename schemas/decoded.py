@@ -1,6 +1,7 @@
 """What decoding gives: columns of the records that could be read, and a reason for each that could not."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -8,7 +9,7 @@ import numpy as np
 
 from millstream.schemas.arrays import Ints
 from millstream.schemas.dtypes import Dtype
-from millstream.schemas.errors import Reason
+from millstream.schemas.errors import Reason, SchemaUnavailable
 from millstream.schemas.table import Table
 
 _LONGEST_ERROR = 500  # characters; schemas name fields at length, and libraries quote data and schemas
@@ -75,6 +76,16 @@ class Decoded:
 
     def _order(self) -> Ints:
         return np.argsort(np.concatenate([part.rows for part in self.parts]))
+
+
+@contextmanager
+def rows_named(rows: Ints) -> Iterator[None]:
+    """Let SchemaUnavailable name the row of a value among all, where only those of these rows are decoded."""
+    try:
+        yield
+    except SchemaUnavailable as error:
+        error.row = int(rows[error.row])
+        raise
 
 
 class Decoder(Protocol):

@@ -103,7 +103,7 @@ class Batcher:
         if most <= 1:
             return 1
         lasts = rows.first + size * np.arange(1, most + 1)  # the event after each batch
-        fit = _parts_of(_loads_of(rows.block), rows.block.good[lasts - 1] + 1, rows.start) <= self._limits.max_bytes
+        fit = _parts_of(rows.block.load_ends, rows.block.good[lasts - 1] + 1, rows.start) <= self._limits.max_bytes
         if rows.block.costs is not None:
             fit &= _parts_of(rows.block.costs, lasts, rows.first) <= self._max_cost
         return most if fit.all() else max(int(fit.argmin()), 1)
@@ -176,7 +176,7 @@ def _split(rows: BatchSlice, room: _Room, turn: int) -> tuple[BatchSlice | None,
     """Split `rows` into the part that fits, of at most `turn` events, and the rest."""
     block = rows.block
     stop = min(_stop_by_events(rows, min(room.events, turn)), _stop_by_cost(rows, room))
-    loads = _loads_of(block)
+    loads = block.load_ends
     before = int(loads[rows.start - 1]) if rows.start else 0
     if stop > rows.start and int(loads[stop - 1]) - before > room.bytes:
         fits = int(loads.searchsorted(before + room.bytes, side="right"))
@@ -191,11 +191,6 @@ def _split(rows: BatchSlice, room: _Room, turn: int) -> tuple[BatchSlice | None,
         BatchSlice(block, rows.start, stop, rows.first, middle),
         BatchSlice(block, stop, rows.stop, middle, rows.last),
     )
-
-
-def _loads_of(block: DecodedBatch) -> Ints:
-    """The cumulated bytes that count for the size of a batch."""
-    return block.ends if block.loads is None else block.loads
 
 
 def _parts_of(sums: Ints, stops: Ints, start: int) -> Ints:

@@ -1,8 +1,7 @@
 """Turns records into columns: event IDs, times and the model's tensors. Rejects records that can't be events, with reasons."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -22,8 +21,7 @@ from millstream.inference.replaced import Replacements, Source, absent_in
 from millstream.inference.signature import Signature
 from millstream.schemas.arrays import Ints, Mask
 from millstream.schemas.column import Column, ListColumn, NumberColumn, StringColumn
-from millstream.schemas.decoded import BadRecord, Decoder, Part
-from millstream.schemas.errors import SchemaUnavailable
+from millstream.schemas.decoded import BadRecord, Decoder, Part, rows_named
 from millstream.schemas.ids import ids_of, place_ids
 from millstream.schemas.packed import Packed, Texts
 from millstream.schemas.table import Table
@@ -142,7 +140,7 @@ class BlockDecoder:
             rows, values = rows[:0], Packed.of([])
         split, left_out, unread = None, rows[:0], rows[:0]
         if self._filter is not None:
-            with _rows_named(rows):
+            with rows_named(rows):
                 split = self._filter.split(values)
             left_out, unread = rows[split.left_out], self._reject(rows, split.bad, rejected)
             rows, values = rows[split.passed], values.take(split.passed)
@@ -199,7 +197,7 @@ class BlockDecoder:
 
     def _parts(self, rows: Ints, values: Packed, rejected: dict[int, Rejection]) -> list[Part]:
         """Decode the values of these records into parts. Adds records that can't be decoded to `rejected`."""
-        with _rows_named(rows):
+        with rows_named(rows):
             decoded = self._decoder.decode(values)
         self._reject(rows, decoded.bad, rejected)
         return [Part(part.table, rows[part.rows]) for part in decoded.parts]
@@ -298,16 +296,6 @@ class BlockDecoder:
             invalid += stated is None
             deadlines[event] = min(int(deadlines[event]), NEVER if stated is None else stated)
         return deadlines, invalid
-
-
-@contextmanager
-def _rows_named(rows: Ints) -> Iterator[None]:
-    """Let an error name the record of a value. `rows`: those of the values' records."""
-    try:
-        yield
-    except SchemaUnavailable as error:
-        error.row = int(rows[error.row])
-        raise
 
 
 def _without(

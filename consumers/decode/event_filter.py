@@ -17,9 +17,9 @@ from millstream.pipeline.conditions import ParsedCondition, joined
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.arrays import Ints, Mask
 from millstream.schemas.column import Column, StringColumn
-from millstream.schemas.decoded import BadRecord, Decoder
+from millstream.schemas.decoded import BadRecord, Decoder, rows_named
 from millstream.schemas.decoding import open_decoder
-from millstream.schemas.errors import BadFieldError, SchemaUnavailable
+from millstream.schemas.errors import BadFieldError
 from millstream.schemas.ids import ids_of
 from millstream.schemas.json.mismatch import NO_LISTS
 from millstream.schemas.packed import Packed
@@ -68,11 +68,8 @@ class EventFilter:
         """Read the fields, and tell for which values all conditions hold. Raises SchemaUnavailable, as decoders do."""
         rows, bad = np.arange(len(values)), list[BadRecord]()
         for field, condition in self._steps:
-            try:
+            with rows_named(rows):
                 read = self._decoders[field].decode(values if len(rows) == len(values) else values.take(rows))
-            except SchemaUnavailable as error:
-                error.row = int(rows[error.row])
-                raise
             # No filter compares lists, so the advice on them is of no use here.
             bad += [BadRecord(int(rows[row]), why, error.replace(NO_LISTS, "")) for row, why, error in read.bad]
             held = [part[_holds(condition, table[field])] for table, part in read.parts]

@@ -24,7 +24,7 @@ from millstream.schemas.avro.sources import sources_of
 from millstream.schemas.avro.types import parsed, title
 from millstream.schemas.avro.wanted import wanted_columns
 from millstream.schemas.column import column_of
-from millstream.schemas.decoded import BadRecord, Decoded
+from millstream.schemas.decoded import BadRecord, Decoded, rows_named
 from millstream.schemas.dtypes import Dtype
 from millstream.schemas.errors import BadSchemaError, NotWireFormat, SchemaUnavailable, UnknownSchema, Unreadable
 from millstream.schemas.packed import Packed
@@ -89,11 +89,8 @@ class AvroDecoder:
         is_large = cells * packed.lengths > MAX_CELLS
         large = _all_bad(np.flatnonzero(is_large).tolist(), Unreadable("undecodable", error))
         rows = np.flatnonzero(~is_large)
-        try:
+        with rows_named(rows):
             return Decoded.concat([(rows, self._wanted.in_pieces(packed.take(rows), self._fields_of))], large)
-        except SchemaUnavailable as unavailable:
-            unavailable.row = int(rows[unavailable.row])
-            raise
 
     def _fields_of(self, packed: Packed) -> Decoded:
         """Decode values into the columns of the wanted top-level fields. Raises SchemaUnavailable."""
